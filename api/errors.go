@@ -1,0 +1,79 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code is a stable word for one situation; programs decide by it. The table
+// Codes says for each its status, meaning and fix.
+type Code string
+
+// Error is the one error type that crosses packages and the wire
+// (application/problem+json). Code is for programs, Message for people, Fix
+// says what to do next. An error without a Code is internal and answered as
+// such, never shown.
+type Error struct {
+	Code       Code          `json:"code"`
+	Status     int           `json:"status"`
+	Message    string        `json:"detail"`
+	Fix        string        `json:"fix,omitempty"`
+	Mismatch   []string      `json:"mismatch,omitempty"`   // field paths, with key_reused
+	Field      string        `json:"field,omitempty"`      // the field or header at fault
+	TaskID     string        `json:"task_id,omitempty"`    // the task concerned, where the caller may know it
+	RequestID  string        `json:"request_id,omitempty"` // to be quoted when asking for help
+	RetryAfter time.Duration `json:"-"`
+	// Task is set by the client where a task came with the error (Wait).
+	Task *Task `json:"-"`
+}
+
+// Errorf makes an Error with the status and fix of the code's row in Codes.
+func Errorf(code Code, format string, args ...any) *Error {
+	row := Codes[code]
+	return &Error{Code: code, Status: row.Status, Message: fmt.Sprintf(format, args...), Fix: row.Fix}
+}
+
+// WithField returns e naming the field or header at fault.
+func (e *Error) WithField(f string) *Error { e.Field = f; return e }
+
+// WithFix returns e with a fix closer to the situation than the table's.
+func (e *Error) WithFix(format string, args ...any) *Error {
+	e.Fix = fmt.Sprintf(format, args...)
+	return e
+}
+
+// WithRetryAfter returns e with the time after which the same request makes sense.
+func (e *Error) WithRetryAfter(d time.Duration) *Error { e.RetryAfter = d; return e }
+
+func (e *Error) Error() string {
+	if e.Message == "" {
+		return string(e.Code)
+	}
+	return string(e.Code) + ": " + e.Message
+}
+
+// Is makes errors.Is(err, api.ErrNotFound) hold for every code of that class,
+// and errors.Is(err, &Error{Code: c}) for that code alone.
+func (e *Error) Is(target error) bool {
+	if t, ok := target.(*Error); ok {
+		return t.Code == e.Code
+	}
+	return target == Codes[e.Code].Class
+}
+
+// The classes that callers tell apart with errors.Is.
+var (
+	ErrInvalid      = errors.New("invalid request")
+	ErrUnauthorized = errors.New("not authenticated")
+	ErrForbidden    = errors.New("not allowed")
+	ErrNotFound     = errors.New("not found")
+	ErrExpired      = errors.New("expired")
+	ErrKeyReused    = errors.New("key reused with another payload")
+	ErrConflict     = errors.New("conflict with the present state")
+	ErrRateLimited  = errors.New("over quota")
+	ErrUnavailable  = errors.New("unavailable for now")
+	ErrUnknown      = errors.New("outcome unknown")
+	ErrFailed       = errors.New("task failed")
+	ErrInternal     = errors.New("internal error")
+)
