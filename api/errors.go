@@ -54,12 +54,52 @@ func (e *Error) Error() string {
 }
 
 // Is makes errors.Is(err, api.ErrNotFound) hold for every code of that class,
-// and errors.Is(err, &Error{Code: c}) for that code alone.
+// and errors.Is(err, &Error{Code: c}) for that code alone. With a settled Task
+// the class of its state holds as well, whatever the code.
 func (e *Error) Is(target error) bool {
 	if t, ok := target.(*Error); ok {
 		return t.Code == e.Code
 	}
-	return target == Codes[e.Code].Class
+	return target == e.class() || (e.Task != nil && target == stateClass(e.Task.State))
+}
+
+// class is the code's class; for a code this version does not know (a newer
+// server's), the class of the status.
+func (e *Error) class() error {
+	if row, ok := Codes[e.Code]; ok {
+		return row.Class
+	}
+	switch e.Status {
+	case 401:
+		return ErrUnauthorized
+	case 403:
+		return ErrForbidden
+	case 404:
+		return ErrNotFound
+	case 409:
+		return ErrConflict
+	case 410:
+		return ErrExpired
+	case 429:
+		return ErrRateLimited
+	case 408, 502, 503, 504:
+		return ErrUnavailable
+	}
+	if e.Status >= 400 && e.Status < 500 {
+		return ErrInvalid
+	}
+	return ErrInternal
+}
+
+func stateClass(s State) error {
+	switch s {
+	case Failed, Cancelled:
+		return ErrFailed
+	case Unknown:
+		return ErrUnknown
+	default:
+		return nil
+	}
 }
 
 // The classes that callers tell apart with errors.Is.

@@ -34,6 +34,9 @@ type Task struct {
 	TraceID      string          `json:"trace_id,omitempty"`
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
 	Queue        *Queue          `json:"queue,omitempty"`
+
+	// ETag is set by the client from the answer's header, for the next Get.
+	ETag string `json:"-"`
 }
 
 // TaskError says why a task failed or is unknown. Permanent true means the
