@@ -29,7 +29,11 @@ type binaries struct {
 // Postgres.app put them, newest first, and passes over those older than
 // MinVersion. The error wraps ErrMissing when none is left.
 func Find() (binDir string, version int, err error) {
-	all := installed(searchDirs())
+	return findIn(searchDirs())
+}
+
+func findIn(dirs []string) (binDir string, version int, err error) {
+	all := installed(dirs)
 	for _, b := range all {
 		if b.version >= MinVersion {
 			return b.dir, b.version, nil

@@ -121,22 +121,24 @@ func (s *Server) open(ctx context.Context) error {
 // people noted down stay good, or else on a free one.
 func (s *Server) startAnywhere(ctx context.Context) error {
 	last, _ := s.folder.readFile("port") // none yet is no error
-	port, err := strconv.Atoi(last)
-	if err != nil || !portFree(port) {
-		port = freePort()
+	var err error
+	if s.port, err = strconv.Atoi(last); err != nil {
+		s.port = freePort()
 	}
 	for range 20 {
-		s.port = port
 		if err = s.launch(ctx); err == nil {
-			return s.folder.writeFile("port", strconv.Itoa(port))
+			return s.folder.writeFile("port", strconv.Itoa(s.port))
 		}
-		if portFree(port) {
+		if portFree(s.port) {
 			return err // the port was not what was wrong
 		}
-		port = freePort()
+		s.port = freePort()
 	}
 	return err
 }
+
+// errEnded is why launch fails when the server ends instead of answering.
+var errEnded = errors.New("it ended at once")
 
 // launch starts the server on its port and waits until it answers. The caller holds mu.
 func (s *Server) launch(ctx context.Context) error {
@@ -149,22 +151,23 @@ func (s *Server) launch(ctx context.Context) error {
 		return err
 	}
 	s.proc.Store(p)
+
+	limit, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("no answer within %v", startPatience))
+	defer cancel()
+	running, end := context.WithCancelCause(limit)
+	defer end(nil)
 	go func() {
+		<-p.done
+		end(errEnded)
 		// A caller may drop the Server and rely on its context. Were it collected
 		// meanwhile, the watcher's pipe and the folder's lock would close with it.
-		<-p.done
 		runtime.KeepAlive(s)
 	}()
+
 	if err := s.watcher.watch(p.pid); err != nil {
 		return errors.Join(err, p.stop(death))
 	}
-	limit, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("no answer within %v", startPatience))
-	defer cancel()
-	err = poll(limit, func() bool { return !p.running() || s.answers(limit) })
-	if err == nil && !p.running() {
-		err = errors.New("it ended at once")
-	}
-	if err != nil {
+	if err := poll(running, func() bool { return s.answers(running) }); err != nil {
 		return errors.Join(fmt.Errorf("start Postgres in %s: %w\n%s", s.folder.path, err, p.tail), p.stop(death))
 	}
 	return nil
@@ -259,7 +262,20 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err := clearStale(ctx, s.folder, s.note); err != nil {
 		return err
 	}
-	return s.launch(ctx)
+	// After a kill -9 sessions may run on for a moment and keep the old memory,
+	// which a new server must not share.
+	var err error
+	for range 5 {
+		if err = s.launch(ctx); !errors.Is(err, errEnded) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		case <-time.After(time.Second):
+		}
+	}
+	return err
 }
 
 // Close stops the server, immediately if it is ephemeral and fast otherwise,

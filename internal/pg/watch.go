@@ -19,7 +19,7 @@ if [ "$pid" -gt 0 ]; then
 	kill -s "$1" "$pid" 2>/dev/null
 	n=0
 	while [ -e "$3" ] && kill -0 "$pid" 2>/dev/null && [ "$n" -lt 300 ]; do sleep 0.1; n=$((n+1)); done
-	kill -s KILL "$pid" 2>/dev/null
+	[ "$n" -lt 300 ] || kill -s KILL "$pid" 2>/dev/null
 fi
 [ -z "$2" ] || rm -rf -- "$2"
 `
