@@ -12,11 +12,21 @@ type CodeRow struct {
 // The codes a request can be answered with.
 const (
 	CodeKeyMissing       Code = "key_missing"
-	CodeKeyInvalid       Code = "key_invalid"
+	CodeKeyBlank         Code = "key_blank"
+	CodeKeyMalformed     Code = "key_malformed"
+	CodeKeyTooLong       Code = "key_too_long"
+	CodeKeyReserved      Code = "key_reserved_form"
 	CodeKeyRepeated      Code = "key_repeated"
 	CodeKeyConflict      Code = "key_conflict"
 	CodeKeyReused        Code = "key_reused"
 	CodeInvalidJSON      Code = "invalid_json"
+	CodeDuplicateMember  Code = "duplicate_member"
+	CodeInvalidUnicode   Code = "invalid_unicode"
+	CodeNULCharacter     Code = "nul_character"
+	CodeByteOrderMark    Code = "byte_order_mark"
+	CodeTrailingData     Code = "trailing_data"
+	CodeTooDeep          Code = "too_deep"
+	CodeNumberRange      Code = "number_out_of_range"
 	CodeInvalidField     Code = "invalid_field"
 	CodeUnknownField     Code = "unknown_field"
 	CodeUnknownKind      Code = "unknown_kind"
@@ -67,11 +77,21 @@ const retryLater = "Send the same request again with the same key after Retry-Af
 // Codes is the one table of error codes.
 var Codes = map[Code]CodeRow{
 	CodeKeyMissing:       {400, ErrInvalid, "The request has no Idempotency-Key, and the kind needs one.", "Send an Idempotency-Key header: 1 to 255 visible ASCII characters, made once before the first try and the same on every retry."},
-	CodeKeyInvalid:       {400, ErrInvalid, "The key is blank, too long, or holds a character that is not visible ASCII.", "Use 1 to 255 characters from 0x21 to 0x7E, without spaces."},
+	CodeKeyBlank:         {400, ErrInvalid, "The key header has nothing in it.", "Send 1 to 255 visible ASCII characters; look for an unset variable."},
+	CodeKeyMalformed:     {400, ErrInvalid, "The key holds a character that is not visible ASCII, or is a broken quoted string.", "Use characters from 0x21 to 0x7E, without spaces; hash or percent-encode the rest."},
+	CodeKeyTooLong:       {400, ErrInvalid, "The key is longer than 255 bytes.", "Send at most 255; hash longer ones."},
+	CodeKeyReserved:      {400, ErrInvalid, "The key has the form that is kept for follow-up tasks.", "Choose another beginning."},
 	CodeKeyRepeated:      {400, ErrInvalid, "The key header came more than once.", "Send exactly one Idempotency-Key header line; look for a proxy or a client layer that adds a second one."},
 	CodeKeyConflict:      {400, ErrInvalid, "Idempotency-Key and X-Idempotency-Key are both present and differ.", "Send one of the two headers."},
 	CodeKeyReused:        {422, ErrKeyReused, "The key was used before with another payload. Nothing was changed.", "Use a new key for a new intent, or send the payload of the first request; mismatch names the fields that differ."},
 	CodeInvalidJSON:      {400, ErrInvalid, "The body is not one well-formed JSON value of the form asked.", "Send one JSON object in UTF-8, without duplicate members, and nothing after it."},
+	CodeDuplicateMember:  {400, ErrInvalid, "An object in the body has one name twice.", "Send each name once; parsers disagree on which one counts."},
+	CodeInvalidUnicode:   {400, ErrInvalid, "The body holds ill-formed UTF-8 or half a surrogate pair.", "Send well-formed UTF-8."},
+	CodeNULCharacter:     {400, ErrInvalid, "The body holds the character U+0000, which cannot be stored as text.", "Remove it."},
+	CodeByteOrderMark:    {400, ErrInvalid, "The body starts with a byte order mark.", "Send UTF-8 without one."},
+	CodeTrailingData:     {400, ErrInvalid, "Something follows the JSON value.", "Send exactly one value."},
+	CodeTooDeep:          {400, ErrInvalid, "The body is nested deeper than 200.", "Send a flatter value."},
+	CodeNumberRange:      {400, ErrInvalid, "A number has too many digits or too large an exponent.", "Send it as a string."},
 	CodeInvalidField:     {400, ErrInvalid, "A field has a value that is not allowed.", "Correct the field named in field."},
 	CodeUnknownField:     {400, ErrInvalid, "The body has a field that does not exist.", "Remove it or correct its spelling; names are case-sensitive."},
 	CodeUnknownKind:      {400, ErrInvalid, "No kind of that name is configured.", "Use one of the configured kinds, or add it to onefold.yaml and restart."},
