@@ -19,21 +19,25 @@ import (
 // be a second task.
 const NoKey = "\x00no key"
 
-const maxKey = 255
+const (
+	maxKey   = 255
+	reserved = "onefold:" // begins the keys of follow-up tasks, which the server makes
+)
 
 // Key builds an idempotency key from the parts that name one intent, such as
 // Key("order", orderID, "extract"): the parts' texts joined with ":".
 //
 // Different lists of texts never give the same key, and every key is valid:
 // ":", "%", quotes and whatever is not visible ASCII are written as %XX, an
-// empty part as "%", and a key that would be longer than 255 bytes is cut and
-// ends in "%~" with the SHA-256 of the whole in hex.
+// empty part as "%", a first part "onefold" as "%6Fnefold" for that beginning
+// is reserved, and a key that would be longer than 255 bytes is cut and ends in
+// "%~" with the SHA-256 of the whole in hex.
 //
 // The text of a part is the string itself, a number's or bool's usual form,
-// what MarshalText or String gives, a time as RFC 3339 in UTC, and JSON for
-// all else. So Key(7) equals Key("7"): a caller that keeps ids as text meets one that keeps
-// them as numbers. Key panics for nil and for what has no JSON: such a key
-// would fold different intents onto one task.
+// what MarshalText or String gives, a time as RFC 3339 in UTC, and JSON for all
+// else. So Key(7) equals Key("7"): a caller that keeps ids as text meets one
+// that keeps them as numbers. Key panics for nil and for what has no JSON: such
+// a key would fold different intents onto one task.
 //
 // Leave out what differs between two tries of the same intent: the time of the
 // try, a random number, the text of the prompt.
@@ -49,6 +53,9 @@ func Key(parts ...any) string {
 		escape(&b, text(p))
 	}
 	key := b.String()
+	if strings.HasPrefix(key, reserved) {
+		key = "%6F" + key[1:] // escape never writes an o like this
+	}
 	if len(key) <= maxKey {
 		return key
 	}
@@ -122,6 +129,17 @@ func checkKey(key string) error {
 	case !visible(key):
 		return api.Errorf(api.CodeKeyMalformed, "the key holds a character that is not visible ASCII").WithField("Idempotency-Key").
 			WithFix("Build it with client.Key, which escapes them.")
+	case strings.HasPrefix(key, reserved):
+		return api.Errorf(api.CodeKeyReserved, "keys that begin with %q are the server's own", reserved).WithField("Idempotency-Key")
 	}
 	return nil
+}
+
+// headerValue is what to send so that the server reads exactly key: it unquotes
+// what starts with a quotation mark, so that is quoted here.
+func headerValue(key string) string {
+	if !strings.HasPrefix(key, `"`) {
+		return key
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
 }

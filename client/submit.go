@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/onefold-dev/onefold/api"
@@ -41,7 +40,7 @@ func (c *Client) Submit(ctx context.Context, key string, s api.Submit, o *Submit
 	}
 	r := &request{op: opSubmit, method: http.MethodPost, path: []string{"v1", "tasks"}, header: http.Header{}, body: body}
 	if r.once = key == NoKey; !r.once {
-		r.header.Set("Idempotency-Key", key)
+		r.header.Set("Idempotency-Key", headerValue(key))
 	}
 	if o != nil && o.Wait > 0 {
 		r.hold = min(o.Wait, maxPoll)
@@ -56,8 +55,7 @@ func (c *Client) Submit(ctx context.Context, key string, s api.Submit, o *Submit
 		return nil, err
 	}
 	// A cache or a confused proxy must not pass off another task as this one.
-	// A quoted key comes back unquoted and is not compared.
-	if t.Kind != s.Kind || (!r.once && !strings.HasPrefix(key, `"`) && t.Key != key) {
+	if t.Kind != s.Kind || (!r.once && t.Key != key) {
 		return nil, notOurs(r, a, fmt.Errorf("it is about the task %s of kind %q under another kind or key", t.ID, t.Kind))
 	}
 	return t, nil
