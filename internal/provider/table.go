@@ -209,7 +209,7 @@ var codeRules = []Rule{
 		Words: []string{
 			"rate_limit_exceeded", "rate_limit_error", "rate_limit_reached", "rate_limited", "rate_limit",
 			"rate_limit_reached_error", "too_many_requests", "toomanyrequests", "throttled", "throttling",
-			"throttlingexception", "throttling_error", "resource_exhausted", "tokens", "requests",
+			"throttlingexception", "throttling_error", "resource_exhausted",
 		},
 		Known: "turned away at the gate", Billed: BilledNo, Gate: GateCool, Next: nextWait,
 	},
