@@ -49,7 +49,7 @@ type Retried struct {
 // Client talks to one server with one API key. It is safe for concurrent use.
 type Client struct {
 	base    *url.URL
-	auth    bearer
+	auth    func(http.Header) // closes over the API key: fmt prints fields, and their fields, whatever their methods
 	http    *http.Client
 	timeout time.Duration
 	poll    time.Duration
@@ -57,12 +57,6 @@ type Client struct {
 	agent   string
 	onRetry func(Retried)
 }
-
-// bearer is the API key, typed so that printing a Client does not show it.
-type bearer struct{ key string }
-
-func (bearer) String() string   { return "of_..." }
-func (bearer) GoString() string { return "of_..." }
 
 // New makes a Client for the server at rawURL, such as http://127.0.0.1:8080;
 // a path in it is a prefix of every request's path. White space around apiKey
@@ -84,11 +78,12 @@ func New(rawURL, apiKey string, o *Opts) (*Client, error) {
 		o = &Opts{}
 	}
 	c := &Client{
-		base: base, auth: bearer{apiKey}, http: httpClient(o.HTTP), onRetry: o.OnRetry,
+		base: base, http: httpClient(o.HTTP), onRetry: o.OnRetry,
 		timeout: or(o.Timeout, DefaultTimeout),
 		poll:    min(or(o.Poll, DefaultPoll), maxPoll),
 		retries: o.MaxRetries,
 		agent:   strings.TrimSpace(o.UserAgent + " onefold-go"),
+		auth:    func(h http.Header) { h.Set("Authorization", "Bearer "+apiKey) },
 	}
 	if c.retries == 0 {
 		c.retries = DefaultMaxRetries
@@ -112,7 +107,7 @@ func parseBase(raw string) (*url.URL, error) {
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, bad("has a query or fragment")
 	}
-	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
 	return u, nil
 }
 

@@ -146,7 +146,7 @@ func (c *Client) build(ctx context.Context, r *request) (*http.Request, error) {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Accept", "application/json, application/problem+json")
-	req.Header.Set("Authorization", "Bearer "+c.auth.key)
+	c.auth(req.Header)
 	req.Header.Set("User-Agent", c.agent)
 	return req, nil
 }
