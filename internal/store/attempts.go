@@ -1,0 +1,238 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/task"
+)
+
+// Claim is one pending task taken by a worker. The caller has locked the row
+// and read it in the same transaction.
+type Claim struct {
+	Row   *task.Row
+	Owner task.ID
+	Token task.ID
+}
+
+const claimTask = `
+UPDATE onefold.tasks
+SET state = 'running',
+    epoch = epoch + 1,
+    owner = $3,
+    token = $4,
+    attempts = attempts + 1,
+    total_attempts = total_attempts + 1,
+    started_at = coalesce(started_at, now())
+WHERE id = $1 AND state = 'pending' AND epoch = $2`
+
+// ClaimTasks moves pending tasks to running and opens their attempts. Rows in
+// claims are brought up to date; those that could not be claimed are left out
+// of what is returned.
+func ClaimTasks(ctx context.Context, tx DBTX, claims []Claim) ([]Claim, error) {
+	b := &pgx.Batch{}
+	var got []Claim
+	for _, c := range claims {
+		b.Queue(claimTask, c.Row.ID, c.Row.Epoch, c.Owner, c.Token).Exec(func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() == 1 {
+				got = append(got, c)
+			}
+			return nil
+		})
+	}
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return nil, fmt.Errorf("claim tasks: %w", err)
+	}
+	for _, c := range got {
+		r := c.Row
+		r.State, r.Epoch, r.Owner, r.Token = api.Running, r.Epoch+1, &c.Owner, &c.Token
+		r.Attempts, r.TotalAttempts = r.Attempts+1, r.TotalAttempts+1
+		if r.StartedAt == nil {
+			r.StartedAt = &r.Now
+		}
+	}
+	return got, openAttempts(ctx, tx, got)
+}
+
+func openAttempts(ctx context.Context, tx DBTX, claims []Claim) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	n := len(claims)
+	ids, epochs, runs, numbers := make([]task.ID, n), make([]int64, n), make([]int32, n), make([]int32, n)
+	owners, tokens := make([]task.ID, n), make([]task.ID, n)
+	providers, hashes, again := make([]string, n), make([]string, n), make([]bool, n)
+	for i, c := range claims {
+		ids[i], epochs[i], runs[i], numbers[i] = c.Row.ID, c.Row.Epoch, c.Row.Run, c.Row.TotalAttempts
+		owners[i], tokens[i], providers[i], hashes[i] = c.Owner, c.Token, c.Row.Provider, c.Row.ConfigHash
+		again[i] = c.Row.Unclear
+	}
+	_, err := tx.Exec(ctx, `
+INSERT INTO onefold.attempts (task_id, epoch, run, number, incarnation, token, provider, config_hash, regeneration)
+SELECT *
+FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::integer[], $5::uuid[], $6::uuid[], $7::text[], $8::text[], $9::boolean[])`,
+		ids, epochs, runs, numbers, owners, tokens, providers, hashes, again)
+	if err != nil {
+		return fmt.Errorf("open attempts: %w", err)
+	}
+	return nil
+}
+
+// MarkDispatched notes that sends are about to happen and returns the ids whose
+// attempt is still open and owned: only those may be sent.
+func MarkDispatched(ctx context.Context, tx DBTX, fences []task.Fence) (map[task.ID]bool, error) {
+	b := &pgx.Batch{}
+	marked := map[task.ID]bool{}
+	for _, f := range fences {
+		b.Queue(`
+UPDATE onefold.attempts
+SET dispatched_at = clock_timestamp()
+WHERE task_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL`, f.ID, f.Epoch, f.Token).Exec(func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() == 1 {
+				marked[f.ID] = true
+			}
+			return nil
+		})
+	}
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return nil, fmt.Errorf("mark dispatched: %w", err)
+	}
+	return marked, nil
+}
+
+// AttemptEnd is what an attempt came to: the ledger's entry.
+type AttemptEnd struct {
+	Outcome    string // a word of attempts.outcome
+	Counted    bool
+	Code       string
+	Message    string
+	Phase      string
+	Status     int
+	Model      string
+	RequestID  string
+	Sent       *time.Time // when the call was dispatched, by the database's clock as the worker reckons it; nil if it was not
+	Connect    time.Duration
+	FirstByte  time.Duration
+	Total      time.Duration
+	Bytes      int64
+	Usage      api.Usage
+	UsageKnown bool
+	Billed     api.Billed
+	Partial    []byte
+	Reply      []byte
+}
+
+func ms(d time.Duration) *int32 {
+	if d <= 0 {
+		return nil
+	}
+	v := int32(min(d.Milliseconds(), 1<<31-1))
+	return &v
+}
+
+func (a AttemptEnd) tokens() [4]*int64 {
+	if !a.UsageKnown {
+		return [4]*int64{}
+	}
+	u := a.Usage
+	return [4]*int64{&u.InputTokens, &u.CachedTokens, &u.OutputTokens, &u.ReasoningTokens}
+}
+
+const closeAttempt = `
+UPDATE onefold.attempts
+SET closed_at = now(),
+    outcome = $4,
+    counted = $5,
+    code = $6,
+    message = $7,
+    phase = $8,
+    status = $9,
+    model = $10,
+    request_id = $11,
+    dispatched_at = coalesce(dispatched_at, $12),
+    connect_ms = $13,
+    first_byte_ms = $14,
+    total_ms = $15,
+    bytes = $16,
+    input_tokens = $17,
+    cached_tokens = $18,
+    output_tokens = $19,
+    reasoning_tokens = $20,
+    cost = $21::text::numeric,
+    billed = $22,
+    partial = $23,
+    reply = $24
+WHERE task_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL`
+
+// QueueCloseAttempt adds the closing of one attempt to a batch.
+func QueueCloseAttempt(b *pgx.Batch, f task.Fence, a AttemptEnd) {
+	t := a.tokens()
+	var status *int
+	if a.Status != 0 {
+		status = &a.Status
+	}
+	b.Queue(closeAttempt, f.ID, f.Epoch, f.Token, a.Outcome, a.Counted, null(a.Code), null(a.Message), null(a.Phase), status,
+		null(a.Model), null(a.RequestID), a.Sent, ms(a.Connect), ms(a.FirstByte), ms(a.Total), a.Bytes,
+		t[0], t[1], t[2], t[3], null(a.Usage.Cost), a.Billed, a.Partial, a.Reply)
+}
+
+// KeepLate keeps what came back to a worker that no longer owns its task, on
+// the attempt row of its own epoch; nothing else is touched. The row may have
+// been lost with the claim (a failover), and is then made anew.
+func KeepLate(ctx context.Context, db DBTX, r *task.Row, f task.Fence, owner task.ID, a AttemptEnd) error {
+	_, err := db.Exec(ctx, `
+INSERT INTO onefold.attempts (task_id, epoch, run, number, incarnation, token, provider, config_hash, closed_at, outcome,
+    counted, code, message, model, request_id, billed, late_at, late_result)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now(), 'lost', false, $9, $10, $11, $12, $13, now(), $14)
+ON CONFLICT (task_id, epoch) DO UPDATE
+SET late_at = now(),
+    late_result = excluded.late_result,
+    model = coalesce(attempts.model, excluded.model),
+    request_id = coalesce(attempts.request_id, excluded.request_id),
+    billed = CASE WHEN attempts.billed = 'unknown' THEN excluded.billed ELSE attempts.billed END
+WHERE attempts.token = excluded.token`,
+		f.ID, f.Epoch, r.Run, r.TotalAttempts, owner, f.Token, r.Provider, r.ConfigHash,
+		null(a.Code), null(a.Message), null(a.Model), null(a.RequestID), a.Billed, a.Reply)
+	if err != nil {
+		return fmt.Errorf("keep late result: %w", err)
+	}
+	return nil
+}
+
+// ClosedAs says how the attempt of a fence was closed: "" while it is open or
+// absent. It is read before a refused finish is called fenced: an earlier try
+// of the same finish may have committed.
+func ClosedAs(ctx context.Context, db DBTX, f task.Fence) (outcome string, err error) {
+	err = db.QueryRow(ctx, `
+SELECT coalesce((SELECT outcome FROM onefold.attempts WHERE task_id = $1 AND epoch = $2 AND token = $3), '')`,
+		f.ID, f.Epoch, f.Token).Scan(&outcome)
+	if err != nil {
+		return "", fmt.Errorf("read attempt: %w", err)
+	}
+	return outcome, nil
+}
+
+// LastReply reads the reply kept on the newest attempt of a task that has one.
+func LastReply(ctx context.Context, db DBTX, id task.ID) (reply []byte, finishReason string, err error) {
+	rows, err := db.Query(ctx, `
+SELECT reply, coalesce(phase, '')
+FROM onefold.attempts
+WHERE task_id = $1 AND reply IS NOT NULL
+ORDER BY epoch DESC
+LIMIT 1`, id)
+	if err != nil {
+		return nil, "", fmt.Errorf("read kept reply: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(&reply, &finishReason); err != nil {
+			return nil, "", fmt.Errorf("read kept reply: %w", err)
+		}
+	}
+	return reply, finishReason, rows.Err()
+}

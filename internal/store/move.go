@@ -1,0 +1,220 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/task"
+)
+
+// LockTasks locks rows in id order and reads them; with skip, rows locked by
+// others are left out. Input and effects are read, too: what is locked is about
+// to run or to settle.
+func LockTasks(ctx context.Context, tx DBTX, ids []task.ID, skip bool) ([]*task.Row, error) {
+	sql := `
+SELECT ` + taskColumns + `, t.input, t.effects
+FROM onefold.tasks AS t
+WHERE t.id = ANY ($1)
+ORDER BY t.id
+FOR UPDATE OF t`
+	if skip {
+		sql += " SKIP LOCKED"
+	}
+	rows, err := tx.Query(ctx, sql, ids)
+	if err != nil {
+		return nil, fmt.Errorf("lock tasks: %w", err)
+	}
+	out, err := collectTasks(rows, func(r *task.Row) []any { return []any{&r.Input, &r.Effects} })
+	if err != nil {
+		return nil, fmt.Errorf("lock tasks: %w", err)
+	}
+	return out, nil
+}
+
+// Move is a move of a task by anyone but its worker: claim, sweep, reaper,
+// cancel, reopen, retry, resolve. The row was locked and read in the same
+// transaction; From and Epoch are what was seen. Counters are absolute.
+type Move struct {
+	ID    task.ID
+	From  api.State
+	Epoch int64
+
+	To            api.State
+	NewEpoch      int64
+	Run           int32
+	After         time.Duration // with To pending: run_at = now + After
+	FreshDeadline bool          // with To pending: deadline = run_at + deadline_after
+	NewConfigHash string        // "" keeps the task's
+	NewProvider   string
+	Slot          string
+	JobID         *int64 // the wake-up, where To is pending and the task is not held
+	Attempts      int32
+	NotSent       int16
+	Released      int16
+	Lost          int16
+	Unclear       bool
+	Cancel        bool // cancel_requested
+	Code          string
+	Message       string
+	Permanent     bool
+	Result        []byte
+	ResultHash    []byte
+	FinishReason  string
+	AddBilled     api.Billed
+	Retention     time.Duration // of the key, once the state is final
+}
+
+// Stay is the move that changes nothing of r yet: the caller sets what moves.
+func Stay(r *task.Row) Move {
+	return Move{
+		ID: r.ID, From: r.State, Epoch: r.Epoch, To: r.State, NewEpoch: r.Epoch, Run: r.Run, Slot: r.Slot, JobID: r.JobID,
+		Attempts: r.Attempts, NotSent: r.NotSent, Released: r.Released, Lost: r.Lost, Unclear: r.Unclear,
+		Cancel: r.CancelRequested, AddBilled: api.BilledNo,
+	}
+}
+
+const moveTask = `
+UPDATE onefold.tasks
+SET state = $4,
+    epoch = $5,
+    run = $6,
+    owner = NULL,
+    token = NULL,
+    run_at = CASE WHEN $4 = 'pending' THEN now() + $7::interval ELSE run_at END,
+    deadline = CASE WHEN $8 THEN now() + $7::interval + deadline_after ELSE deadline END,
+    config_hash = coalesce($9, config_hash),
+    provider = coalesce($10, provider),
+    slot = $11,
+    job_id = $12,
+    attempts = $13,
+    not_sent = $14,
+    released = $15,
+    lost = $16,
+    unclear = $17,
+    cancel_requested = $18,
+    error_code = $19,
+    error_message = $20,
+    error_permanent = $21,
+    result = $22,
+    result_hash = $23,
+    finish_reason = $24,
+    billed = CASE WHEN 'unknown' IN (billed, $25) THEN 'unknown' WHEN 'yes' IN (billed, $25) THEN 'yes' ELSE 'no' END,
+    started_at = CASE WHEN $4 = 'pending' AND run <> $6 THEN NULL ELSE started_at END,
+    finished_at = CASE WHEN $4 = 'pending' THEN NULL ELSE now() END,
+    expires_at = CASE WHEN $4 IN ('succeeded', 'failed', 'cancelled') THEN now() + $26::interval END
+WHERE id = $1 AND state = $2 AND epoch = $3`
+
+// QueueMove adds the move to a batch; its tag says whether the row was still
+// where the caller saw it.
+func QueueMove(b *pgx.Batch, m Move) *pgx.QueuedQuery {
+	var permanent *bool
+	if m.To == api.Failed {
+		permanent = &m.Permanent
+	}
+	return b.Queue(moveTask, m.ID, m.From, m.Epoch, m.To, m.NewEpoch, m.Run, m.After, m.FreshDeadline, null(m.NewConfigHash),
+		null(m.NewProvider), m.Slot, m.JobID, m.Attempts, m.NotSent, m.Released, m.Lost, m.Unclear, m.Cancel,
+		null(m.Code), null(m.Message), permanent, m.Result, m.ResultHash, null(m.FinishReason), m.AddBilled, m.Retention)
+}
+
+// MoveTasks runs moves in one pipeline and returns the ids that moved.
+func MoveTasks(ctx context.Context, tx DBTX, moves []Move) (map[task.ID]bool, error) {
+	b := &pgx.Batch{}
+	moved := make(map[task.ID]bool, len(moves))
+	for _, m := range moves {
+		QueueMove(b, m).Exec(func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() == 1 {
+				moved[m.ID] = true
+			}
+			return nil
+		})
+	}
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return nil, fmt.Errorf("move tasks: %w", err)
+	}
+	return moved, nil
+}
+
+// RequestCancel flags a running task; whoever moves it next honours the flag.
+func RequestCancel(ctx context.Context, tx DBTX, id task.ID, epoch int64) (bool, error) {
+	tag, err := tx.Exec(ctx, `
+UPDATE onefold.tasks
+SET cancel_requested = true
+WHERE id = $1 AND state = 'running' AND epoch = $2`, id, epoch)
+	if err != nil {
+		return false, fmt.Errorf("request cancel: %w", err)
+	}
+	return tag.RowsAffected() == 1, nil
+}
+
+// Rewake points pending tasks at new wake-ups, the old rows deleted and the new
+// ones inserted by the caller in the same transaction.
+func Rewake(ctx context.Context, tx DBTX, ids []task.ID, jobs []int64) error {
+	b := &pgx.Batch{}
+	for i, id := range ids {
+		b.Queue(`UPDATE onefold.tasks SET job_id = $2 WHERE id = $1 AND state = 'pending'`, id, jobs[i])
+	}
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("rewake tasks: %w", err)
+	}
+	return nil
+}
+
+// RetireExpired moves expired final tasks to the tombstones, so that their keys
+// are free again. One that has effects on the way, or was reopened meanwhile,
+// stays.
+func RetireExpired(ctx context.Context, tx DBTX, ids []task.ID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `
+WITH picked AS (
+    SELECT t.id
+    FROM onefold.tasks AS t
+    WHERE t.id = ANY ($1)
+    ORDER BY t.id
+    FOR UPDATE SKIP LOCKED
+), done AS (
+    DELETE FROM onefold.effects AS e
+    USING picked AS p
+    JOIN onefold.tasks AS t USING (id)
+    WHERE e.task_id = p.id AND t.state IN ('succeeded', 'failed', 'cancelled') AND t.expires_at <= now()
+        AND NOT EXISTS (
+            SELECT FROM onefold.effects AS o
+            WHERE o.task_id = p.id AND o.state NOT IN ('delivered', 'discarded'))
+)
+INSERT INTO onefold.tombstones (task_id, tenant, kind, key, state, error_code, result_hash, created_at, finished_at)
+SELECT t.id, t.tenant, t.kind, t.key, t.state, t.error_code, t.result_hash, t.created_at, t.finished_at
+FROM picked AS p
+JOIN onefold.tasks AS t USING (id)
+WHERE t.state IN ('succeeded', 'failed', 'cancelled') AND t.expires_at <= now()
+    AND NOT EXISTS (
+        SELECT FROM onefold.effects AS o
+        WHERE o.task_id = p.id AND o.state NOT IN ('delivered', 'discarded'))
+ON CONFLICT (task_id) DO NOTHING`, ids)
+	if err != nil {
+		return fmt.Errorf("retire expired tasks: %w", err)
+	}
+	_, err = tx.Exec(ctx, `
+DELETE FROM onefold.tasks AS t
+USING onefold.tombstones AS d
+WHERE t.id = ANY ($1) AND d.task_id = t.id AND t.state IN ('succeeded', 'failed', 'cancelled') AND t.expires_at <= now()
+    AND NOT EXISTS (SELECT FROM onefold.effects AS o WHERE o.task_id = t.id)`, ids)
+	if err != nil {
+		return fmt.Errorf("retire expired tasks: %w", err)
+	}
+	return nil
+}
+
+// EmitMarker writes a marker into the log, so that a transaction that only
+// resolves an unclear commit has a commit of its own to wait for.
+func EmitMarker(ctx context.Context, tx DBTX) error {
+	if _, err := tx.Exec(ctx, `SELECT pg_logical_emit_message(true, 'onefold', 'resolve')`); err != nil {
+		return fmt.Errorf("mark the resolving transaction: %w", err)
+	}
+	return nil
+}

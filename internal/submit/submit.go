@@ -1,0 +1,224 @@
+// Package submit decides what a caller may ask of a task: to be there once
+// (Submit), to stop (Cancel), to run again (Retry, a reopening duplicate), or
+// to be what a person says it is (Resolve). Each is one transaction.
+package submit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/canon"
+	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/group"
+	"github.com/onefold-dev/onefold/internal/job"
+	"github.com/onefold-dev/onefold/internal/kinds"
+	"github.com/onefold-dev/onefold/internal/outbox"
+	"github.com/onefold-dev/onefold/internal/store"
+	"github.com/onefold-dev/onefold/internal/task"
+)
+
+// Config is what a Service works with; all fields are required.
+type Config struct {
+	Pool     *pgxpool.Pool
+	Kinds    *kinds.Book
+	Outbox   *outbox.Outbox
+	Notifier *job.Notifier
+	Log      *slog.Logger
+}
+
+// Service serves the acts of callers and operators.
+type Service struct {
+	Config
+	inserts *group.Group[*store.New, landed]
+	dups    *counter
+}
+
+// New starts a service. Close ends it.
+func New(c Config) *Service {
+	s := &Service{Config: c}
+	s.inserts = group.New(s.insert, func(n *store.New) int { return len(n.Input) + len(n.Effects) }, nil)
+	s.dups = newCounter(c.Pool, c.Log)
+	return s
+}
+
+// Close serves what is queued and writes the last counts.
+func (s *Service) Close() {
+	s.inserts.Close()
+	s.dups.close()
+}
+
+// Request is one submit as it came. Body is the raw JSON body.
+type Request struct {
+	Tenant    string
+	Key       string
+	KeySent   bool
+	Body      []byte
+	TraceID   string
+	RequestID string
+	Actor     string
+}
+
+// Answer is the task a submit led to. Row has its result when there is one.
+// Neither flag set means: a duplicate of the task as it stands.
+type Answer struct {
+	Row      *task.Row
+	Created  bool
+	Reopened bool
+}
+
+// Submit inserts one task, or finds the one its key already means. When it
+// returns without an error the task is committed. A payload that differs from
+// the first one's is refused with key_reused and changes nothing.
+func (s *Service) Submit(ctx context.Context, r Request) (Answer, error) {
+	n, kind, err := s.prepare(r)
+	if err != nil {
+		return Answer{}, err
+	}
+	got, err := s.inserts.Do(ctx, n)
+	if err != nil {
+		return Answer{}, s.failed(err)
+	}
+	if got.created {
+		return Answer{Row: got.row, Created: true}, nil
+	}
+	if !bytes.Equal(got.row.Fingerprint, n.Fingerprint[:]) {
+		return Answer{}, s.mismatch(ctx, got.row, n)
+	}
+	s.dups.add(got.row.ID)
+	if reopens(kind, got.row) {
+		row, reopened, err := s.reopen(ctx, got.row, kind)
+		if err != nil {
+			return Answer{}, s.failed(err)
+		}
+		return Answer{Row: row, Reopened: reopened}, nil
+	}
+	return Answer{Row: got.row}, nil
+}
+
+// prepare checks a request and makes the row it asks for. The id is made here,
+// once, before the first try.
+func (s *Service) prepare(r Request) (*store.New, *config.Kind, error) {
+	p, err := parse(r.Body)
+	if err != nil {
+		return nil, nil, err
+	}
+	kind, ok := s.Kinds.Newest(p.kind)
+	if !ok {
+		return nil, nil, api.Errorf(api.CodeUnknownKind, "there is no kind %q", printable(p.kind)).WithField("kind")
+	}
+	if err := checkDedupe(p, kind); err != nil {
+		return nil, nil, err
+	}
+	if err := p.checkTimes(time.Now()); err != nil {
+		return nil, nil, err
+	}
+	if err := checkKey(r, kind); err != nil {
+		return nil, nil, err
+	}
+	if p.effects != nil {
+		return nil, nil, api.Errorf(api.CodeInvalidField, "effects in a submit are not available in this version").WithField("effects").
+			WithFix("Give the effects to the kind in onefold.yaml.")
+	}
+	if p.kind == "llm.chat" {
+		if err := canon.CheckChat(p.input); err != nil {
+			return nil, nil, CanonError(err)
+		}
+	}
+	sums, err := canon.Sum(p.kind, p.input, p.effects)
+	if err != nil {
+		return nil, nil, CanonError(err)
+	}
+	n := &store.New{
+		ID:         task.NewID(),
+		Dedupe:     api.Dedupe(kind.Dedupe.Mode),
+		Provider:   kind.Provider,
+		Queue:      job.Queue(kind.Provider),
+		Priority:   p.priority,
+		ConfigHash: kind.Hash(),
+		TraceID:    r.TraceID,
+		BudgetID:   p.budget.ID, BudgetSends: int32(p.budget.Sends),
+		OccurredAt: p.occurredAt, RunAt: p.runAt, Deadline: p.deadline, DeadlineAfter: kind.Deadline,
+		Metadata: p.metadata, Effects: p.effects, Input: p.input,
+		Fingerprint: sums.Fingerprint, FingerprintV: canon.FingerprintVersion, InputHash: sums.Input,
+	}
+	n.Slot = store.Slot{Tenant: r.Tenant, Kind: p.kind, Key: r.Key, Slot: slot(kind, p, n.ID)}
+	return n, kind, nil
+}
+
+// slot is the place the key takes (protocols section 1): one while the task is
+// kept or open, one a window of the event's own time, or the task's own.
+func slot(kind *config.Kind, p *parsed, id task.ID) string {
+	switch kind.Dedupe.Mode {
+	case config.DedupeWindow:
+		w := int64(kind.Dedupe.Window / time.Second)
+		return "w" + strconv.FormatInt(w, 10) + ":" + strconv.FormatInt(p.occurredAt.Unix()/w, 10)
+	case config.DedupeNone:
+		return id.String()
+	}
+	return ""
+}
+
+func checkKey(r Request, kind *config.Kind) error {
+	if !r.KeySent {
+		if kind.Dedupe.Mode == config.DedupeNone {
+			return nil
+		}
+		return CanonError(canon.MissingKey())
+	}
+	return CanonError(canon.CheckKey(r.Key))
+}
+
+// checkDedupe lets a request repeat the kind's mode and ask for nothing else.
+func checkDedupe(p *parsed, kind *config.Kind) error {
+	mode := string(kind.Dedupe.Mode)
+	if p.dedupe != "" && p.dedupe != mode {
+		return api.Errorf(api.CodeDedupeMismatch, "the kind %s dedupes by %q", kind.Name, mode).WithField("dedupe")
+	}
+	if kind.Dedupe.Mode == config.DedupeWindow && p.occurredAt == nil {
+		return api.Errorf(api.CodeOccurredRequired, "the kind %s dedupes by the event's own time and needs occurred_at", kind.Name).WithField("occurred_at")
+	}
+	return nil
+}
+
+// mismatch is the refusal of a reused key. It names the fields that differ from
+// the first payload, where that is still kept.
+func (s *Service) mismatch(ctx context.Context, row *task.Row, n *store.New) error {
+	e := api.Errorf(api.CodeKeyReused, "the key was used before with another payload")
+	e.TaskID = row.ID.String()
+	stored, err := store.Payloads(ctx, s.Pool, []task.ID{row.ID})
+	if err != nil {
+		return s.failed(err)
+	}
+	first, ok := stored[row.ID]
+	if !ok || first[0] == nil {
+		return e
+	}
+	paths, err := canon.Diff(canon.Payload(row.Kind, first[0], first[1]), canon.Payload(n.Slot.Kind, n.Input, n.Effects))
+	if err != nil {
+		return fmt.Errorf("compare payloads: %w", err)
+	}
+	e.Mismatch = paths
+	return e
+}
+
+// failed turns a database that is away into the caller's "try again"; all else
+// stays internal.
+func (s *Service) failed(err error) error {
+	var e *api.Error
+	if errors.As(err, &e) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, group.ErrClosed) || store.Away(err) {
+		s.Log.Warn("database away", "error", err)
+		return api.Errorf(api.CodeUnavailable, "the database cannot be reached").WithRetryAfter(2 * time.Second)
+	}
+	return err
+}
