@@ -1,0 +1,259 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// tree is a value whose texts are templates. Only texts are rendered: names, numbers and structure come from the file,
+// so nothing in the data can change the shape of what is sent.
+type tree struct {
+	v      *value // a value without texts below it
+	leaf   *leaf
+	items  []*tree
+	names  []string
+	fields []*tree
+}
+
+func (d *decoder) compileTree(v *value, path string, roots []string) *tree {
+	switch v.t {
+	case tString:
+		l := d.compileLeaf(v, path, modePlain, roots)
+		if l == nil {
+			return &tree{v: v}
+		}
+		return &tree{v: v, leaf: l}
+	case tList:
+		t := &tree{v: v, items: []*tree{}}
+		for i, item := range v.items {
+			t.items = append(t.items, d.compileTree(item, fmt.Sprintf("%s[%d]", path, i), roots))
+		}
+		return t
+	case tObject:
+		t := &tree{v: v}
+		for _, f := range v.fields {
+			if strings.Contains(f.name, "{{") {
+				d.add(f.pos, join(path, f.name), "a name cannot be a template", "only values are rendered")
+			}
+			t.names = append(t.names, f.name)
+			t.fields = append(t.fields, d.compileTree(f.v, join(path, f.name), roots))
+		}
+		return t
+	}
+	return &tree{v: v}
+}
+
+// leaves calls f with every compiled text.
+func (t *tree) leaves(f func(*leaf)) {
+	if t.leaf != nil {
+		f(t.leaf)
+	}
+	for _, x := range slices.Concat(t.items, t.fields) {
+		x.leaves(f)
+	}
+}
+
+func (t *tree) append(dst []byte, s *scope) ([]byte, error) {
+	var err error
+	switch {
+	case t.leaf != nil:
+		return t.leaf.appendJSON(dst, s)
+	case t.v.t == tList:
+		dst = append(dst, '[')
+		for i, item := range t.items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			if dst, err = item.append(dst, s); err != nil {
+				return nil, err
+			}
+		}
+		return append(dst, ']'), nil
+	case t.v.t == tObject:
+		dst = append(dst, '{')
+		for i, f := range t.fields {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(appendString(dst, t.names[i]), ':')
+			if dst, err = f.append(dst, s); err != nil {
+				return nil, err
+			}
+		}
+		return append(dst, '}'), nil
+	}
+	return t.v.appendJSON(dst), nil
+}
+
+// appendJSON appends the rendered text as a JSON string, or the value of a text that is just {{json ...}}.
+func (l *leaf) appendJSON(dst []byte, s *scope) ([]byte, error) {
+	if l.from != nil && l.value {
+		if raw, ok := s.raw(l.from); ok {
+			return append(dst, raw...), nil
+		}
+	}
+	data, err := s.data()
+	if err != nil {
+		return nil, err
+	}
+	text, err := l.execute(data)
+	if err != nil {
+		return nil, err
+	}
+	if l.value {
+		return append(dst, text...), nil
+	}
+	return appendString(dst, text), nil
+}
+
+// content is a body: a tree, or a text that is JSON or something else.
+type content struct {
+	tree *tree
+	leaf *leaf
+	json bool
+}
+
+func (d *decoder) compileContent(v *value, path string, isJSON bool) *content {
+	if v.t == tString {
+		m := modePlain
+		if isJSON {
+			m = modeJSON
+		}
+		l := d.compileLeaf(v, path, m, effectRoots)
+		if l == nil {
+			return nil
+		}
+		c := &content{leaf: l, json: isJSON}
+		if isJSON && l.t == nil {
+			if _, err := parseJSON([]byte(l.text)); err != nil {
+				d.add(v.pos, path, "is not JSON: "+jsonMessage(err), "write JSON, or set the Content-Type under headers")
+			}
+		}
+		return c
+	}
+	if !isJSON {
+		d.wrongType(v, path, tString)
+		return nil
+	}
+	return &content{tree: d.compileTree(v, path, effectRoots), json: true}
+}
+
+func (c *content) leaves(f func(*leaf)) {
+	switch {
+	case c == nil:
+	case c.tree != nil:
+		c.tree.leaves(f)
+	default:
+		f(c.leaf)
+	}
+}
+
+func (c *content) render(s *scope) ([]byte, error) {
+	if c.tree != nil {
+		return c.tree.append(nil, s)
+	}
+	data, err := s.data()
+	if err != nil {
+		return nil, err
+	}
+	text, err := c.leaf.execute(data)
+	if err != nil {
+		return nil, err
+	}
+	if c.json {
+		if _, err := parseJSON([]byte(text)); err != nil {
+			return nil, &renderError{c.leaf.path + ": what was rendered is not JSON: " + jsonMessage(err)}
+		}
+	}
+	return []byte(text), nil
+}
+
+// scope is the data of one rendering, parsed when first asked for.
+type scope struct {
+	d      TemplateData
+	effect bool // result, outcome and error exist
+	parsed map[string]any
+}
+
+// data is what templates see.
+func (s *scope) data() (map[string]any, error) {
+	if s.parsed != nil {
+		return s.parsed, nil
+	}
+	input, err := decodeAny(s.d.Input)
+	if err != nil {
+		return nil, &renderError{"the input is not JSON"}
+	}
+	t := s.d.Task
+	m := map[string]any{
+		"input": input,
+		"task":  map[string]any{"id": t.ID, "key": t.Key, "kind": t.Kind, "tenant": t.Tenant, "run": t.Run},
+	}
+	if s.effect {
+		m["outcome"] = s.d.Outcome
+		m["result"] = s.result()
+		m["error"] = nil
+		if e := s.d.Error; e != nil {
+			m["error"] = map[string]any{"code": e.Code, "message": e.Message}
+		}
+	}
+	s.parsed = m
+	return m, nil
+}
+
+// result is the parsed result, or its text when it is no JSON, or nil when there is none.
+func (s *scope) result() any {
+	if len(s.d.Result) == 0 {
+		return nil
+	}
+	v, err := decodeAny(s.d.Result)
+	if err != nil {
+		return strings.ToValidUTF8(string(s.d.Result), "\uFFFD")
+	}
+	return v
+}
+
+// decodeAny parses data into maps, lists, strings and json.Number.
+func decodeAny(data []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, fmt.Errorf("parse JSON: %w", err)
+	}
+	if dec.More() {
+		return nil, fmt.Errorf("parse JSON: more than one value")
+	}
+	return v, nil
+}
+
+// raw returns the bytes of the field at path as they were submitted: digits, order and spacing kept.
+func (s *scope) raw(path []string) (json.RawMessage, bool) {
+	var v json.RawMessage
+	switch {
+	case path[0] == "input":
+		v = s.d.Input
+	case path[0] == "result" && s.effect && len(s.d.Result) > 0:
+		v = s.d.Result
+	default:
+		return nil, false
+	}
+	for _, name := range path[1:] {
+		var m map[string]json.RawMessage
+		if json.Unmarshal(v, &m) != nil {
+			return nil, false
+		}
+		next, ok := m[name]
+		if !ok {
+			return nil, false
+		}
+		v = next
+	}
+	return bytes.TrimSpace(v), json.Valid(v)
+}
+
+func sortedNames[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }

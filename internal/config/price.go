@@ -1,0 +1,78 @@
+package config
+
+import (
+	"math/big"
+	"regexp"
+	"strings"
+)
+
+// Decimal is an exact decimal number. The zero value is 0.
+type Decimal struct{ text string }
+
+func (d Decimal) String() string {
+	if d.text == "" {
+		return "0"
+	}
+	return d.text
+}
+
+// Rat returns the exact value.
+func (d Decimal) Rat() *big.Rat {
+	r, _ := new(big.Rat).SetString(d.String())
+	return r
+}
+
+var decimalPattern = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})(\.[0-9]{1,12})?$`)
+
+// Price is what a million tokens cost, in whatever currency the operator counts in. Reasoning tokens are a part of the
+// output tokens at some providers; the ledger decides.
+type Price struct{ Input, Cached, Output, Reasoning Decimal }
+
+func (d *decoder) prices(v *value, path string) map[string]Price {
+	m := d.mapping(v, path)
+	out := map[string]Price{}
+	for _, model := range m.order {
+		p := d.mapping(m.take(model, tObject), join(path, model))
+		var x Price
+		p.decimal("input", &x.Input)
+		p.decimal("cached", &x.Cached)
+		p.decimal("output", &x.Output)
+		p.decimal("reasoning", &x.Reasoning)
+		p.done()
+		out[model] = x
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// decimal reads a non-negative decimal, quoted or not, and writes it without needless zeros.
+func (m *mapping) decimal(name string, dst *Decimal) {
+	v := m.take(name, tString, tNumber)
+	if v == nil {
+		return
+	}
+	if !decimalPattern.MatchString(v.s) {
+		m.fail(name, `write a decimal per million tokens, as in "0.15"`, "%q is not a price", clip(v.s))
+		return
+	}
+	s := v.s
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	*dst = Decimal{s}
+}
+
+func pricesValue(prices map[string]Price) *value {
+	out := object()
+	for _, model := range names(prices) {
+		p, x := prices[model], object()
+		x.set("cached", str(p.Cached.String()))
+		x.set("input", str(p.Input.String()))
+		x.set("output", str(p.Output.String()))
+		x.set("reasoning", str(p.Reasoning.String()))
+		out.set(model, x)
+	}
+	return out
+}

@@ -1,0 +1,141 @@
+package config
+
+import (
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/onefold-dev/onefold/api"
+)
+
+// Reply is what a provider gave back, as far as the result depends on it.
+type Reply struct {
+	// Body is the whole reply, one JSON document.
+	Body []byte
+	// Text is the text of the model's message.
+	Text string
+	// Truncated says that the model stopped because of its length limit.
+	Truncated bool
+}
+
+// Result returns what the kind's output makes of a reply: one JSON value, stored and returned as these bytes.
+// The error is an *api.Error: output_truncated when a JSON output was cut by length (final, even if what came happens
+// to be JSON: 12 may have been 123), bad_output when it is not what output and schema ask for (another try may help).
+// Neither quotes the output.
+func (k *Kind) Result(r Reply) ([]byte, error) {
+	switch k.Output {
+	case OutputText:
+		return appendString(nil, r.Text), nil
+	case OutputJSON:
+		return k.jsonResult(r)
+	}
+	return r.Body, nil
+}
+
+func (k *Kind) jsonResult(r Reply) ([]byte, error) {
+	if r.Truncated {
+		return nil, api.Errorf(api.CodeOutputTruncated, "the model's output was cut by its length limit after %d characters", len([]rune(r.Text)))
+	}
+	text, err := unfence(r.Text)
+	if err != nil {
+		return nil, badOutput(err)
+	}
+	out, err := strictJSON([]byte(text))
+	if err != nil {
+		return nil, badOutput(err)
+	}
+	if k.schema != nil {
+		if err := k.schema.check(out); err != nil {
+			return nil, badOutput(err)
+		}
+	}
+	return out, nil
+}
+
+func badOutput(err error) error { return api.Errorf(api.CodeBadOutput, "%s", err) }
+
+// unfence returns the whole text, or what stands inside its one code fence.
+func unfence(text string) (string, error) {
+	text = strings.TrimSpace(strings.TrimPrefix(text, "\ufeff"))
+	if text == "" {
+		return "", errors.New("the model's message is empty")
+	}
+	const fence = "```"
+	if text[0] == '{' || text[0] == '[' || text[0] == '"' || !strings.Contains(text, fence) {
+		return text, nil
+	}
+	_, inside, _ := strings.Cut(text, fence)
+	inside, after, closed := strings.Cut(inside, "\n"+fence)
+	info, body, ok := strings.Cut(inside, "\n")
+	switch {
+	case !closed || !ok:
+		return "", errors.New("the model's code fence is never closed")
+	case strings.Contains(after, fence):
+		return "", errors.New("the model's message has more than one code fence")
+	case !strings.EqualFold(strings.TrimSpace(info), "json") && strings.TrimSpace(info) != "":
+		return "", errors.New("the model's code fence is not marked as json")
+	}
+	return strings.TrimSpace(body), nil
+}
+
+// maxExponent is the number of digits an exponent may have, as in inputs.
+const maxExponent = 6
+
+// strictJSON checks that data is one JSON value that everyone reads the same way and returns it. A lone surrogate,
+// which a model makes of an emoji cut in two, becomes U+FFFD: it is not worth another call.
+func strictJSON(data []byte) ([]byte, error) {
+	data = []byte(strings.ToValidUTF8(string(data), "\uFFFD"))
+	dec := jsontext.NewDecoder(strings.NewReader(string(data)), jsontext.AllowInvalidUTF8(true))
+	mended := false
+	for {
+		tok, err := dec.ReadToken()
+		if err != nil {
+			return nil, errors.New("the model's message is not JSON: " + jsonMessage(err))
+		}
+		switch {
+		case dec.StackDepth() > maxDepth:
+			return nil, errors.New("the model's JSON is " + errDepth.Error())
+		case tok.Kind() == '0' && longExponent(tok.String()):
+			return nil, errors.New("the model's JSON holds a number with an exponent of more than 6 digits")
+		case tok.Kind() == '"' && strings.ContainsRune(tok.String(), '\uFFFD'):
+			mended = true
+		}
+		if dec.StackDepth() == 0 {
+			break
+		}
+	}
+	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("the model's message has text after its JSON")
+	}
+	if !mended {
+		return data, nil
+	}
+	v := jsontext.Value(data)
+	if err := v.Format(jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(false)); err != nil {
+		return nil, errors.New("the model's message is not JSON: " + jsonMessage(err))
+	}
+	return v, nil
+}
+
+func longExponent(num string) bool {
+	i := strings.IndexAny(num, "eE")
+	return i >= 0 && len(strings.TrimLeft(num[i+1:], "+-0")) > maxExponent
+}
+
+// jsonMessage says what is wrong with a JSON text without quoting it.
+func jsonMessage(err error) string {
+	var se *jsontext.SyntacticError
+	switch {
+	case errors.Is(err, errDepth):
+		return errDepth.Error()
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return "it ends too early"
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return "a name stands in one object twice"
+	case errors.As(err, &se):
+		return "a character stands where it may not, at byte " + num(int(se.ByteOffset)).s
+	}
+	return "it is malformed"
+}

@@ -1,0 +1,83 @@
+package config
+
+import (
+	"errors"
+
+	"github.com/onefold-dev/onefold/api"
+)
+
+// trySamples renders request and effects with the kind's samples, so that a template that cannot work stops the start
+// and not the first task.
+func (d *decoder) trySamples(m *mapping, k *Kind, sample, result *value) {
+	if sample == nil {
+		if result != nil {
+			m.fail("sample_result", "add sample: with an input", "there is a sample_result but no sample")
+		}
+		return
+	}
+	data := TemplateData{
+		Input: sample.appendJSON(nil),
+		Task:  TaskData{ID: "0190a0b0-0000-7000-8000-000000000000", Key: "sample", Kind: k.Name, Tenant: "sample", Run: 1},
+	}
+	if _, err := k.Render(data); err != nil {
+		d.sampleProblem(m, "request", err)
+	}
+	if result != nil {
+		data.Result = result.appendJSON(nil)
+		if k.schema != nil {
+			if err := k.schema.check(data.Result); err != nil {
+				d.add(result.pos, join(m.path, "sample_result"), "does not fit the schema", "mend the sample or the schema")
+			}
+		}
+	}
+	for i := range k.Effects {
+		d.tryEffect(&k.Effects[i], data)
+	}
+}
+
+func (d *decoder) sampleProblem(m *mapping, field string, err error) {
+	var ae *api.Error
+	msg := err.Error()
+	if errors.As(err, &ae) {
+		msg = ae.Message
+	}
+	pos := m.at(field)
+	d.add(pos, join(m.path, field), "cannot be rendered with the sample: "+msg, "mend the template or the sample; give optional fields with default")
+}
+
+// tryEffect renders one effect for an outcome it waits for. One that needs a result is left alone when there is no
+// sample of it.
+func (d *decoder) tryEffect(e *EffectSpec, data TemplateData) {
+	outcome := string(e.On)
+	if e.On == OnFinal {
+		outcome = string(OnSucceeded)
+	}
+	data.Outcome = outcome
+	if outcome != string(OnSucceeded) {
+		data.Result, data.Error = nil, &ErrorData{Code: "sample", Message: "a sample"}
+	}
+	if len(data.Result) == 0 && e.usesResult() {
+		return
+	}
+	if _, err := e.render(&scope{d: data, effect: true}); err != nil {
+		d.add(d.pos[e.path], e.path, "cannot be rendered with the sample: "+err.Error(), "mend the template or the samples; give optional fields with default")
+	}
+}
+
+func (e *EffectSpec) usesResult() bool {
+	uses := false
+	see := func(l *leaf) { uses = uses || l.uses["result"] }
+	for _, l := range e.texts {
+		see(l)
+	}
+	for _, l := range e.headers {
+		see(l)
+	}
+	e.body.leaves(see)
+	if e.sql != nil {
+		for _, a := range e.sql.args {
+			uses = uses || a[0] == "result"
+		}
+	}
+	return uses
+}

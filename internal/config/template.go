@@ -1,0 +1,365 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+	"text/template/parse"
+)
+
+// mode says where a template's output goes, and so how a value is kept from breaking out of its place.
+type mode int
+
+const (
+	modePlain  mode = iota // a text of its own, encoded as a whole afterwards
+	modeJSON               // a JSON document written by hand: values are escaped for where they stand
+	modePath               // a URL path: values are path-escaped
+	modeHeader             // a header value: control characters are an error
+)
+
+// leaf is one compiled text.
+type leaf struct {
+	text string // as written, when it has no template in it
+	t    *template.Template
+	mode mode
+	path string // in the file
+	// value: the text is one action whose last function is json, so it gives a JSON value instead of a text.
+	value bool
+	// from: value, and the action is just {{json .a.b}}: the field's own bytes are taken.
+	from []string
+	uses map[string]bool // first names used: input, task, result, ...
+}
+
+// Roots are what a template may begin a field with.
+var (
+	requestRoots = []string{"input", "task"}
+	effectRoots  = []string{"input", "task", "result", "outcome", "error"}
+	taskFields   = []string{"id", "key", "kind", "tenant", "run"}
+	errorFields  = []string{"code", "message"}
+)
+
+// maxRendered bounds what one template may give, in bytes.
+const maxRendered = 64 << 20
+
+const emitName = "_emit"
+
+// compileLeaf compiles the text v. After a problem it returns nil.
+func (d *decoder) compileLeaf(v *value, path string, m mode, roots []string) *leaf {
+	l := &leaf{text: v.s, mode: m, path: path, uses: map[string]bool{}}
+	if !strings.Contains(v.s, "{{") {
+		return l
+	}
+	t, err := template.New("t").Option("missingkey=error").Funcs(funcs).Funcs(template.FuncMap{emitName: emitFor(m)}).Parse(v.s)
+	if err != nil {
+		d.add(v.pos, path, "bad template: "+templateMessage(err), "see docs/configuration.md for what templates can do")
+		return nil
+	}
+	l.t = t
+	if t.Tree == nil || t.Root == nil { // {{/* only a comment */}}
+		l.t, l.text = nil, ""
+		return l
+	}
+	p := &preparer{leaf: l, roots: roots}
+	p.whole(t.Root)
+	p.list(t.Root, true)
+	if len(t.Templates()) > 1 {
+		p.fail("define and block are not supported", "write the text where it is used")
+	}
+	if p.wrong != "" {
+		d.add(v.pos, path, "bad template: "+p.wrong, p.fix)
+		return nil
+	}
+	return l
+}
+
+// preparer goes through a parsed template: it checks field names, makes default and has see missing fields, and sends
+// every printed value through emit.
+type preparer struct {
+	leaf       *leaf
+	roots      []string
+	wrong, fix string
+}
+
+func (p *preparer) fail(wrong, fix string) {
+	if p.wrong == "" {
+		p.wrong, p.fix = wrong, fix
+	}
+}
+
+// whole recognises a text that is nothing but {{json ...}}.
+func (p *preparer) whole(list *parse.ListNode) {
+	if len(list.Nodes) != 1 {
+		return
+	}
+	a, ok := list.Nodes[0].(*parse.ActionNode)
+	if !ok || len(a.Pipe.Decl) > 0 {
+		return
+	}
+	last := a.Pipe.Cmds[len(a.Pipe.Cmds)-1]
+	if id, ok := last.Args[0].(*parse.IdentifierNode); !ok || id.Ident != "json" {
+		return
+	}
+	p.leaf.value = p.leaf.mode == modePlain
+	if len(a.Pipe.Cmds) == 1 && len(last.Args) == 2 {
+		if f, ok := last.Args[1].(*parse.FieldNode); ok {
+			p.leaf.from = slices.Clone(f.Ident)
+		}
+	}
+}
+
+// list goes through nodes; atRoot says that the dot is still the whole data.
+func (p *preparer) list(list *parse.ListNode, atRoot bool) {
+	if list == nil {
+		return
+	}
+	for _, n := range list.Nodes {
+		switch n := n.(type) {
+		case *parse.ActionNode:
+			p.pipe(n.Pipe, atRoot)
+			if len(n.Pipe.Decl) == 0 {
+				n.Pipe.Cmds = append(n.Pipe.Cmds, command(n.Pipe.Pos, ident(emitName, n.Pipe.Pos)))
+			}
+		case *parse.IfNode:
+			p.pipe(n.Pipe, atRoot)
+			if len(n.Pipe.Decl) == 0 {
+				n.Pipe.Cmds = append(n.Pipe.Cmds, command(n.Pipe.Pos, ident("_truth", n.Pipe.Pos)))
+			}
+			p.list(n.List, atRoot)
+			p.list(n.ElseList, atRoot)
+		case *parse.RangeNode:
+			p.pipe(n.Pipe, atRoot)
+			p.list(n.List, false)
+			p.list(n.ElseList, atRoot)
+		case *parse.WithNode:
+			p.pipe(n.Pipe, atRoot)
+			p.list(n.List, false)
+			p.list(n.ElseList, atRoot)
+		case *parse.TemplateNode:
+			p.fail("{{template}} is not supported", "write the text where it is used")
+		}
+	}
+}
+
+func (p *preparer) pipe(pipe *parse.PipeNode, atRoot bool) {
+	for i, c := range pipe.Cmds {
+		soft := isSoft(c)
+		for j, arg := range c.Args {
+			p.check(arg, atRoot)
+			if nested, ok := arg.(*parse.PipeNode); ok {
+				p.pipe(nested, atRoot)
+			}
+			if soft && j > 0 {
+				if look := lookup(arg); look != nil {
+					c.Args[j] = &parse.PipeNode{NodeType: parse.NodePipe, Pos: arg.Position(), Cmds: []*parse.CommandNode{look}}
+				}
+			}
+		}
+		if i+1 < len(pipe.Cmds) && len(c.Args) == 1 && isSoft(pipe.Cmds[i+1]) {
+			if look := lookup(c.Args[0]); look != nil {
+				pipe.Cmds[i] = look
+			}
+		}
+	}
+}
+
+// isSoft reports whether c is a function for which a missing field is no error.
+func isSoft(c *parse.CommandNode) bool {
+	id, ok := c.Args[0].(*parse.IdentifierNode)
+	return ok && (id.Ident == "default" || id.Ident == "has")
+}
+
+// lookup turns a field into a call that gives nil when the field is missing; nil when n is no field.
+func lookup(n parse.Node) *parse.CommandNode {
+	pos := n.Position()
+	args := []parse.Node{ident("_lookup", pos)}
+	var path []string
+	switch n := n.(type) {
+	case *parse.FieldNode:
+		args, path = append(args, &parse.DotNode{NodeType: parse.NodeDot, Pos: pos}), n.Ident
+	case *parse.VariableNode:
+		if len(n.Ident) == 1 {
+			return nil
+		}
+		v := &parse.VariableNode{NodeType: parse.NodeVariable, Pos: pos, Ident: n.Ident[:1]}
+		args, path = append(args, v), n.Ident[1:]
+	case *parse.ChainNode:
+		args, path = append(args, n.Node), n.Field
+	default:
+		return nil
+	}
+	for _, name := range path {
+		args = append(args, &parse.StringNode{NodeType: parse.NodeString, Pos: pos, Quoted: strconv.Quote(name), Text: name})
+	}
+	return command(pos, args...)
+}
+
+func command(pos parse.Pos, args ...parse.Node) *parse.CommandNode {
+	return &parse.CommandNode{NodeType: parse.NodeCommand, Pos: pos, Args: args}
+}
+
+func ident(name string, pos parse.Pos) *parse.IdentifierNode {
+	return parse.NewIdentifier(name).SetPos(pos)
+}
+
+// check notes which fields n uses and refuses names that cannot exist.
+func (p *preparer) check(n parse.Node, atRoot bool) {
+	switch n := n.(type) {
+	case *parse.FieldNode:
+		if atRoot {
+			p.field(n.Ident)
+		}
+	case *parse.VariableNode:
+		if n.Ident[0] == "$" && len(n.Ident) > 1 {
+			p.field(n.Ident[1:])
+		}
+	case *parse.ChainNode:
+		p.check(n.Node, atRoot)
+		if nested, ok := n.Node.(*parse.PipeNode); ok {
+			p.pipe(nested, atRoot)
+		}
+	case *parse.IdentifierNode:
+		if strings.HasPrefix(n.Ident, "_") {
+			p.fail("there is no function "+n.Ident, "see docs/configuration.md for the functions")
+		}
+	}
+}
+
+func (p *preparer) field(path []string) {
+	p.leaf.uses[path[0]] = true
+	if !slices.Contains(p.roots, path[0]) {
+		fix := "use ." + strings.Join(p.roots, ", .")
+		if near := closest(path[0], p.roots); near != "" {
+			fix = "did you mean ." + near + "?"
+		}
+		p.fail("there is no ."+path[0]+" here", fix)
+		return
+	}
+	for root, known := range map[string][]string{"task": taskFields, "error": errorFields} {
+		if path[0] == root && len(path) > 1 && (!slices.Contains(known, path[1]) || len(path) > 2) {
+			p.fail("there is no ."+strings.Join(path, "."), "use ."+root+"."+strings.Join(known, ", ."+root+"."))
+		}
+	}
+}
+
+// templateMessage takes the words out of an error of text/template that mean nothing to the reader of a YAML file.
+// None of these errors quotes data.
+func templateMessage(err error) string {
+	var own *renderError
+	if errors.As(err, &own) {
+		return own.Error()
+	}
+	msg := reTemplate.ReplaceAllString(err.Error(), "")
+	msg = reExecuting.ReplaceAllString(msg, "$1: ")
+	if m := reMissing.FindStringSubmatch(msg); m != nil {
+		return "the field " + m[1] + " is missing"
+	}
+	return clipLong(msg)
+}
+
+var (
+	reTemplate  = regexp.MustCompile(`template: t:(\d+:)?(\d+:)? ?`)
+	reExecuting = regexp.MustCompile(`executing "t" at <([^>]*)>: `)
+	reMissing   = regexp.MustCompile(`^(\S+): (?:map has no entry for key|nil data; no entry for key)`)
+)
+
+func clipLong(s string) string {
+	if len(s) > 300 {
+		return strings.ToValidUTF8(s[:297], "") + "..."
+	}
+	return s
+}
+
+// renderError is a problem with data, in words of our own.
+type renderError struct{ msg string }
+
+func (e *renderError) Error() string { return e.msg }
+
+// execute renders l with data.
+func (l *leaf) execute(data map[string]any) (string, error) {
+	if l.t == nil {
+		return l.text, nil
+	}
+	out := &output{}
+	t := l.t
+	if l.mode == modeJSON {
+		c, err := t.Clone()
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", l.path, err)
+		}
+		t = c.Funcs(template.FuncMap{emitName: out.emitJSON})
+	}
+	if err := t.Execute(out, data); err != nil {
+		return "", &renderError{l.path + ": " + templateMessage(err)}
+	}
+	return out.b.String(), nil
+}
+
+// output gathers what a template writes and follows whether it stands inside a JSON string.
+type output struct {
+	b        strings.Builder
+	inString bool
+	escaped  bool
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	if o.b.Len()+len(p) > maxRendered {
+		return 0, &renderError{fmt.Sprintf("gives more than %d bytes", maxRendered)}
+	}
+	for _, c := range p {
+		switch {
+		case !o.inString:
+			o.inString = c == '"'
+		case o.escaped:
+			o.escaped = false
+		case c == '\\':
+			o.escaped = true
+		case c == '"':
+			o.inString = false
+		}
+	}
+	return o.b.Write(p)
+}
+
+var _ io.Writer = (*output)(nil)
+
+// emitJSON prints v so that it cannot break out of where it stands: inside a string it is escaped, elsewhere encoded.
+func (o *output) emitJSON(v any) (string, error) {
+	if !o.inString {
+		if raw, ok := v.(rawJSON); ok {
+			return string(raw), nil
+		}
+		return toJSON(v)
+	}
+	text, err := plainText(v)
+	if err != nil {
+		return "", err
+	}
+	quoted := appendString(nil, text)
+	return string(quoted[1 : len(quoted)-1]), nil
+}
+
+// emitFor returns the function every printed value of a template goes through.
+func emitFor(m mode) func(any) (string, error) {
+	switch m {
+	case modePath:
+		return func(v any) (string, error) {
+			text, err := plainText(v)
+			return url.PathEscape(text), err
+		}
+	case modeHeader:
+		return func(v any) (string, error) {
+			text, err := plainText(v)
+			if err == nil && strings.ContainsFunc(text, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
+				err = &renderError{"a value holds a line break or control character, which no header can carry"}
+			}
+			return text, err
+		}
+	}
+	return plainText
+}
