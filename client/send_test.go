@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -341,124 +339,5 @@ func TestAnswersCutShort(t *testing.T) {
 	task, err := c.Get(t.Context(), "t1", nil)
 	if err != nil || task.State != api.Pending || n.Load() != 2 {
 		t.Errorf("got %+v, %v after %d tries", task, err, n.Load())
-	}
-}
-
-func TestErrorsAreRebuilt(t *testing.T) {
-	t.Parallel()
-	for code, row := range api.Codes {
-		if row.Status == 0 {
-			continue
-		}
-		c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
-			e := api.Errorf(code, "what happened").WithField("f").WithFix("do this")
-			e.Mismatch, e.TaskID, e.RequestID = []string{"input.a"}, "t9", "r1"
-			reply(w, row.Status, e)
-		}, &client.Opts{MaxRetries: -1})
-		_, err := c.Get(t.Context(), "t1", nil)
-		want := &api.Error{Code: code, Status: row.Status, Message: "what happened", Fix: "do this", Field: "f", Mismatch: []string{"input.a"}, TaskID: "t9", RequestID: "r1"}
-		var got *api.Error
-		if !errors.As(err, &got) || !errors.Is(err, row.Class) {
-			t.Errorf("%s: got %v, want an *api.Error of class %v", code, err, row.Class)
-			continue
-		}
-		if diff := cmp.Diff(got, want); diff != "" {
-			t.Errorf("%s: -got +want:\n%s", code, diff)
-		}
-	}
-}
-
-func TestForeignAnswers(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name   string
-		status int
-		header map[string]string
-		body   string
-		is     error
-		not    error
-		says   string
-	}{
-		{"a proxy's page", 502, html, "<html><h1>Bad\nGateway</h1>", api.ErrUnavailable, nil, `"Bad Gateway"`},
-		{"another server's 404", 404, html, "<h1>Not Found</h1>", api.ErrUnavailable, api.ErrNotFound, "not an answer of onefold"},
-		{"another server's JSON 404", 404, map[string]string{"Content-Type": "application/json"}, `{"message":"no Route"}`, api.ErrUnavailable, api.ErrNotFound, "404"},
-		{"a problem without a code", 404, map[string]string{"Content-Type": "application/problem+json"}, `{"title":"x"}`, api.ErrUnavailable, api.ErrNotFound, "404"},
-		{"a proxy's size limit", 413, html, "<h1>Too Large</h1>", api.ErrInvalid, nil, "413"},
-		{"a proxy's rate limit", 429, nil, "", api.ErrRateLimited, nil, "no content type"},
-		{"a login page", 200, html, "<html>Sign in", api.ErrUnavailable, nil, "not an answer of onefold"},
-		{"a closed door", 401, html, "who?", api.ErrUnavailable, api.ErrUnauthorized, "401"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			net := &script{steps: []step{answers(c.status, c.header, c.body)}}
-			cl := connect(t, "http://onefold.test", &client.Opts{HTTP: &http.Client{Transport: net}, MaxRetries: -1})
-			_, err := cl.Get(t.Context(), "t1", nil)
-			if !errors.Is(err, c.is) || (c.not != nil && errors.Is(err, c.not)) {
-				t.Errorf("got %v, want %v", err, c.is)
-			}
-			if !strings.Contains(fmt.Sprint(err), c.says) {
-				t.Errorf("%q does not say %q", err, c.says)
-			}
-		})
-	}
-}
-
-func TestNewRefuses(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ url, key string }{
-		{"", secret}, {"127.0.0.1:8080", secret}, {"ftp://x", secret}, {"http://", secret}, {"http://u:" + secret + "@x", secret},
-		{"http://x/?a=b", secret}, {"http://x:bad:" + secret, secret}, {"http://x", ""}, {"http://x", " \n"}, {"http://x", secret + "\n" + secret},
-	} {
-		_, err := client.New(c.url, c.key, nil)
-		var e *api.Error
-		if !errors.As(err, &e) || e.Fix == "" && e.Code != api.CodeUnauthorized {
-			t.Errorf("%q, %q: got %v, want an error with a fix", c.url, c.key, err)
-		}
-		if strings.Contains(fmt.Sprint(err), secret) {
-			t.Errorf("the error shows the secret: %v", err)
-		}
-	}
-}
-
-func TestClientDoesNotPrintItsKey(t *testing.T) {
-	t.Parallel()
-	c := connect(t, "http://127.0.0.1:1", nil)
-	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
-		if got := fmt.Sprintf(format, c); strings.Contains(got, secret) {
-			t.Errorf("%s: %s", format, got)
-		}
-		if got := fmt.Sprintf(format, *c); strings.Contains(got, secret) {
-			t.Errorf("%s of the value: %s", format, got)
-		}
-	}
-}
-
-func TestBasePathAndHeaders(t *testing.T) {
-	t.Parallel()
-	var mu sync.Mutex
-	var got []string
-	_, s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		got = append(got, r.Method+" "+r.URL.EscapedPath()+" "+r.Header.Get("Authorization")+" "+r.Header.Get("User-Agent"))
-		reply(w, 200, taskIn(api.Pending))
-	}, nil)
-	c, err := client.New(s.URL+"/llm%2Fqueue/", secret+"\n", &client.Opts{UserAgent: "billing/1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Get(t.Context(), "a/../b?c", nil); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"GET /llm%2Fqueue/v1/tasks/a%2F..%2Fb%3Fc Bearer " + secret + " billing/1 onefold-go"}
-	mu.Lock()
-	defer mu.Unlock()
-	if diff := cmp.Diff(got, want); diff != "" {
-		t.Errorf("-got +want:\n%s", diff)
-	}
-	for _, id := range []string{"", ".", ".."} {
-		if _, err := c.Get(t.Context(), id, nil); !errors.Is(err, api.ErrInvalid) {
-			t.Errorf("id %q: got %v, want ErrInvalid", id, err)
-		}
 	}
 }
