@@ -83,8 +83,10 @@ func TestInstallCommand(t *testing.T) {
 		"macOS":          {host{goos: "darwin", has: has()}, "brew install postgresql@17"},
 		"Debian as root": {host{goos: "linux", root: true, has: has("apt-get"), codename: "bookworm"}, "apt-get update && apt-get install -y postgresql"},
 		"Debian":         {host{goos: "linux", has: has("apt-get"), codename: "bookworm"}, "sudo apt-get update && sudo apt-get install -y postgresql"},
-		"old Ubuntu": {host{goos: "linux", root: true, has: has("apt-get"), codename: "jammy"},
-			"apt-get update && apt-get install -y postgresql-common ca-certificates && /usr/share/postgresql-common/pgdg/apt.postgresql.org.sh -y && apt-get install -y postgresql-17"},
+		"old Ubuntu": {
+			host{goos: "linux", root: true, has: has("apt-get"), codename: "jammy"},
+			"apt-get update && apt-get install -y postgresql-common ca-certificates && /usr/share/postgresql-common/pgdg/apt.postgresql.org.sh -y && apt-get install -y postgresql-17",
+		},
 		"Fedora":   {host{goos: "linux", root: true, has: has("dnf"), id: "fedora", version: "42"}, "dnf install -y postgresql-server"},
 		"Rocky 9":  {host{goos: "linux", root: true, has: has("dnf"), id: "rocky", version: "9.4"}, "dnf module enable -y postgresql:16 && dnf install -y postgresql-server"},
 		"Rocky 10": {host{goos: "linux", root: true, has: has("dnf"), id: "rocky", version: "10.0"}, "dnf install -y postgresql-server"},
