@@ -162,9 +162,12 @@ CREATE TABLE onefold.attempts (
     reasoning_tokens bigint,
     cost             numeric,
     billed           text NOT NULL DEFAULT 'unknown' CHECK (billed IN ('yes', 'no', 'unknown')),
+    finish_reason    text,
+    truncated        boolean NOT NULL DEFAULT false,
     late_at          timestamptz,
     late_result      bytea,
     partial          bytea,
+    kept_result      bytea,
     reply            bytea,
     PRIMARY KEY (task_id, epoch),
     CONSTRAINT attempts_closed CHECK ((closed_at IS NULL) = (outcome IS NULL))

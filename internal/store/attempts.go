@@ -125,6 +125,11 @@ type AttemptEnd struct {
 	Billed     api.Billed
 	Partial    []byte
 	Reply      []byte
+	// Kept is a result that could not be stored with its effects; resolve with
+	// action finish stores it without another call.
+	Kept         []byte
+	FinishReason string
+	Truncated    bool
 }
 
 func ms(d time.Duration) *int32 {
@@ -166,7 +171,10 @@ SET closed_at = now(),
     cost = $21::text::numeric,
     billed = $22,
     partial = $23,
-    reply = $24
+    reply = $24,
+    kept_result = $25,
+    finish_reason = $26,
+    truncated = $27
 WHERE task_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL`
 
 // QueueCloseAttempt adds the closing of one attempt to a batch.
@@ -178,7 +186,7 @@ func QueueCloseAttempt(b *pgx.Batch, f task.Fence, a AttemptEnd) {
 	}
 	b.Queue(closeAttempt, f.ID, f.Epoch, f.Token, a.Outcome, a.Counted, null(a.Code), null(a.Message), null(a.Phase), status,
 		null(a.Model), null(a.RequestID), a.Sent, ms(a.Connect), ms(a.FirstByte), ms(a.Total), a.Bytes,
-		t[0], t[1], t[2], t[3], null(a.Usage.Cost), a.Billed, a.Partial, a.Reply)
+		t[0], t[1], t[2], t[3], null(a.Usage.Cost), billed(a.Billed), a.Partial, a.Reply, a.Kept, null(a.FinishReason), a.Truncated)
 }
 
 // KeepLate keeps what came back to a worker that no longer owns its task, on
@@ -197,7 +205,7 @@ SET late_at = now(),
     billed = CASE WHEN attempts.billed = 'unknown' THEN excluded.billed ELSE attempts.billed END
 WHERE attempts.token = excluded.token`,
 		f.ID, f.Epoch, r.Run, r.TotalAttempts, owner, f.Token, r.Provider, r.ConfigHash,
-		null(a.Code), null(a.Message), null(a.Model), null(a.RequestID), a.Billed, a.Reply)
+		null(a.Code), null(a.Message), null(a.Model), null(a.RequestID), billed(a.Billed), a.Reply)
 	if err != nil {
 		return fmt.Errorf("keep late result: %w", err)
 	}
@@ -217,22 +225,23 @@ SELECT coalesce((SELECT outcome FROM onefold.attempts WHERE task_id = $1 AND epo
 	return outcome, nil
 }
 
-// LastReply reads the reply kept on the newest attempt of a task that has one.
-func LastReply(ctx context.Context, db DBTX, id task.ID) (reply []byte, finishReason string, err error) {
+// KeptResult reads the result that the newest attempt of a run brought and that
+// could not be stored with its effects; nil when there is none.
+func KeptResult(ctx context.Context, db DBTX, id task.ID, run int32) (result []byte, finishReason string, truncated bool, err error) {
 	rows, err := db.Query(ctx, `
-SELECT reply, coalesce(phase, '')
+SELECT kept_result, coalesce(finish_reason, ''), truncated
 FROM onefold.attempts
-WHERE task_id = $1 AND reply IS NOT NULL
+WHERE task_id = $1 AND run = $2 AND kept_result IS NOT NULL
 ORDER BY epoch DESC
-LIMIT 1`, id)
+LIMIT 1`, id, run)
 	if err != nil {
-		return nil, "", fmt.Errorf("read kept reply: %w", err)
+		return nil, "", false, fmt.Errorf("read kept result: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := rows.Scan(&reply, &finishReason); err != nil {
-			return nil, "", fmt.Errorf("read kept reply: %w", err)
+		if err := rows.Scan(&result, &finishReason, &truncated); err != nil {
+			return nil, "", false, fmt.Errorf("read kept result: %w", err)
 		}
 	}
-	return reply, finishReason, rows.Err()
+	return result, finishReason, truncated, rows.Err()
 }

@@ -65,6 +65,7 @@ type Move struct {
 	Result        []byte
 	ResultHash    []byte
 	FinishReason  string
+	Truncated     bool
 	AddBilled     api.Billed
 	Retention     time.Duration // of the key, once the state is final
 }
@@ -103,6 +104,7 @@ SET state = $4,
     result = $22,
     result_hash = $23,
     finish_reason = $24,
+    truncated = $27,
     billed = CASE WHEN 'unknown' IN (billed, $25) THEN 'unknown' WHEN 'yes' IN (billed, $25) THEN 'yes' ELSE 'no' END,
     started_at = CASE WHEN $4 = 'pending' AND run <> $6 THEN NULL ELSE started_at END,
     finished_at = CASE WHEN $4 = 'pending' THEN NULL ELSE now() END,
@@ -118,7 +120,7 @@ func QueueMove(b *pgx.Batch, m Move) *pgx.QueuedQuery {
 	}
 	return b.Queue(moveTask, m.ID, m.From, m.Epoch, m.To, m.NewEpoch, m.Run, m.After, m.FreshDeadline, null(m.NewConfigHash),
 		null(m.NewProvider), m.Slot, m.JobID, m.Attempts, m.NotSent, m.Released, m.Lost, m.Unclear, m.Cancel,
-		null(m.Code), null(m.Message), permanent, m.Result, m.ResultHash, null(m.FinishReason), m.AddBilled, m.Retention)
+		null(m.Code), null(m.Message), permanent, m.Result, m.ResultHash, null(m.FinishReason), billed(m.AddBilled), m.Retention, m.Truncated)
 }
 
 // MoveTasks runs moves in one pipeline and returns the ids that moved.

@@ -63,6 +63,9 @@ func Unclear(err error) bool {
 	if err == nil {
 		return false
 	}
+	if errors.Is(err, ErrCommitWarned) {
+		return true
+	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		// The server spoke. Class 08 and 57P01–57P03 end the connection, and
