@@ -58,10 +58,10 @@ func findVersion(version int) (string, error) {
 func missing(found []binaries) error {
 	if len(found) == 0 {
 		return fmt.Errorf("%w: install it with\n    %s\nor point DATABASE_URL at a server of version %d or newer",
-			ErrMissing, installCommand(thisHost()), MinVersion)
+			ErrMissing, InstallCommand(), MinVersion)
 	}
 	return fmt.Errorf("%w that is new enough: version %d or newer is needed, here is only %s; install it with\n    %s\n"+
-		"or point DATABASE_URL at such a server", ErrMissing, MinVersion, describe(found), installCommand(thisHost()))
+		"or point DATABASE_URL at such a server", ErrMissing, MinVersion, describe(found), InstallCommand())
 }
 
 func describe(found []binaries) string {

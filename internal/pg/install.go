@@ -47,12 +47,14 @@ func parseOSRelease(text string) (id, version, codename string) {
 	return id, version, codename
 }
 
+// InstallCommand is the exact shell command that installs a Postgres server of
+// MinVersion or newer on this machine.
+func InstallCommand() string { return installCommand(thisHost()) }
+
 // oldApt are the Debian and Ubuntu releases whose own package is older than
 // MinVersion; there the Postgres project's package source is needed.
 var oldApt = map[string]bool{"buster": true, "bullseye": true, "focal": true, "jammy": true}
 
-// installCommand is the exact shell command that installs a Postgres server of
-// MinVersion or newer on h. scripts/ensure-postgres.sh runs the same ones.
 func installCommand(h host) string {
 	sudo := ""
 	if !h.root {

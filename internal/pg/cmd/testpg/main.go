@@ -5,7 +5,10 @@
 //
 // The command finds the cluster's URL in ONEFOLD_TEST_DATABASE_URL. When that is
 // set already, it is left alone and no cluster is started. The exit code is that
-// of the command.
+// of the command. For scripts/ensure-postgres.sh there are also
+//
+//	testpg -find      prints the folder of the server's programs, or what is missing
+//	testpg -install   prints the command that installs Postgres here
 package main
 
 import (
@@ -35,8 +38,25 @@ const envURL = "ONEFOLD_TEST_DATABASE_URL"
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
 	if len(args) == 0 {
-		return 2, errors.New("usage: testpg COMMAND [ARGUMENT]")
+		return 2, errors.New("usage: testpg COMMAND [ARGUMENT...] | -find | -install")
 	}
+	switch args[0] {
+	case "-find":
+		dir, _, err := pg.Find()
+		if err != nil {
+			return 1, err
+		}
+		fmt.Fprintln(stdout, dir)
+		return 0, nil
+	case "-install":
+		fmt.Fprintln(stdout, pg.InstallCommand())
+		return 0, nil
+	}
+	return beside(args, stdin, stdout, stderr)
+}
+
+// beside runs the command beside a cluster.
+func beside(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
 	// The command is in our process group and hears a Ctrl-C itself; we only must
 	// outlive it. SIGTERM reaches us alone and is passed on.
 	signals := make(chan os.Signal, 1)
@@ -59,6 +79,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int, er
 	if err := cmd.Start(); err != nil {
 		return 1, fmt.Errorf("start %s: %w", args[0], err)
 	}
+	return wait(cmd, signals)
+}
+
+// wait returns the exit code of a started command.
+func wait(cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for {
@@ -73,7 +98,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int, er
 				return exit.ExitCode(), nil // it has said itself what was wrong
 			}
 			if err != nil {
-				return 1, fmt.Errorf("%s: %w", args[0], err)
+				return 1, fmt.Errorf("%s: %w", cmd.Path, err)
 			}
 			return 0, nil
 		}
