@@ -76,6 +76,12 @@ func (k *sink) write(b []byte) {
 	k.buf = append(k.buf, b...)
 }
 
+func (k *sink) writeString(text string) {
+	for i := range len(text) {
+		k.writeByte(text[i])
+	}
+}
+
 func (k *sink) writeByte(c byte) {
 	if k.sum != nil && len(k.buf) == cap(k.buf) {
 		k.flush()

@@ -30,11 +30,14 @@ var messageFields = fieldSet(
 func CheckChat(input []byte) error {
 	s := newScanner()
 	defer s.release()
-	inMessages := false
+	inMessages, model := false, -1
 	s.visit = func(depth int, name []byte) *Error {
 		switch depth {
 		case 1:
 			inMessages = string(name) == "messages"
+			if string(name) == "model" {
+				model = s.pos // where its value starts
+			}
 			return checkVariant(chatFields, name)
 		case 3: // a member of messages[i]
 			if inMessages {
@@ -43,30 +46,33 @@ func CheckChat(input []byte) error {
 		}
 		return nil
 	}
-	s.split = true
 	if err := s.scan(input, false, MaxDepth); err != nil {
 		return err.finish("")
 	}
 	if first := bytes.TrimLeft(input, " \t\r\n"); first[0] != '{' {
 		return invalidInput("the input is not an object", "Send an object with a model.").finish("")
 	}
-	for _, m := range s.parts {
-		if m.Name == "model" && !blankString(m.Value) {
-			return nil
-		}
+	if model < 0 || blankString(input[model:]) {
+		return invalidInput("the model is missing", `Send "model" as a string that is not blank.`).finish("")
 	}
-	return invalidInput("the model is missing", `Send "model" as a string that is not blank.`).finish("")
+	return nil
 }
 
 func invalidInput(message, fix string) *Error { return failure(CodeInvalidInput, -1, message, fix) }
 
-// blankString reports whether a checked value is anything but a string with
-// something in it.
-func blankString(value []byte) bool {
-	if value[0] != '"' {
+// blankString reports whether the checked value at the start of rest is
+// anything but a string with something in it.
+func blankString(rest []byte) bool {
+	if rest[0] != '"' {
 		return true
 	}
-	return len(bytes.TrimSpace(appendUnescaped(nil, value[1:len(value)-1]))) == 0
+	c := cursor{b: rest}
+	text := c.value()
+	text = text[1 : len(text)-1]
+	if bytes.IndexByte(text, '\\') >= 0 {
+		text = appendUnescaped(nil, text)
+	}
+	return len(bytes.TrimSpace(text)) == 0
 }
 
 // checkVariant refuses a name that differs from a known one only in case.

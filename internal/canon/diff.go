@@ -1,8 +1,6 @@
 package canon
 
-import (
-	"bytes"
-)
+import "bytes"
 
 // MaxDiff is how many paths [Diff] returns at most.
 const MaxDiff = 20
@@ -49,12 +47,12 @@ type differ struct {
 
 func (d *differ) full() bool { return len(d.paths) >= MaxDiff }
 
-// report notes that the values at s, below the current path, differ.
-func (d *differ) report(s segment) {
-	if d.full() {
+// report notes a path. Paths that were shortened to the same text count once.
+func (d *differ) report(path []byte) {
+	if n := len(d.paths); d.full() || n > 0 && d.paths[n-1] == string(path) {
 		return
 	}
-	d.paths = append(d.paths, string(d.step(s)))
+	d.paths = append(d.paths, string(path))
 }
 
 // step returns the current path with one more segment. A path beyond its
@@ -88,13 +86,13 @@ func (d *differ) value() {
 		d.arrays()
 	default:
 		left, right := d.left.value(), d.right.value()
-		if bytes.Equal(left, right) || d.full() {
-			return
+		switch {
+		case bytes.Equal(left, right):
+		case len(d.path) == 0:
+			d.report([]byte("$"))
+		default:
+			d.report(d.path)
 		}
-		if len(d.path) == 0 {
-			d.path = append(d.path, '$')
-		}
-		d.paths = append(d.paths, string(d.path))
 	}
 }
 
@@ -112,11 +110,11 @@ func (d *differ) objects() {
 		case l == nil && r == nil:
 			return
 		case r == nil || l != nil && bytes.Compare(l, r) < 0:
-			d.report(memberSegment(l))
+			d.report(d.step(memberSegment(l)))
 			d.left.value()
 			l, left = nil, d.left.more()
 		case l == nil || bytes.Compare(l, r) > 0:
-			d.report(memberSegment(r))
+			d.report(d.step(memberSegment(r)))
 			d.right.value()
 			r, right = nil, d.right.more()
 		default:
@@ -135,11 +133,11 @@ func (d *differ) arrays() {
 	for i := 0; (left || right) && !d.full(); i++ {
 		switch {
 		case !right:
-			d.report(indexSegment(i))
+			d.report(d.step(indexSegment(i)))
 			d.left.value()
 			left = d.left.more()
 		case !left:
-			d.report(indexSegment(i))
+			d.report(d.step(indexSegment(i)))
 			d.right.value()
 			right = d.right.more()
 		default:

@@ -58,16 +58,16 @@ func sum(kind string, input, effects []byte, withInput bool) (Sums, error) {
 		if err := s.scan(effects, true, MaxDepth); err != nil {
 			return sums, err.finish("effects")
 		}
-		s.out.write([]byte(`"effects":`))
+		s.out.writeString(`"effects":`)
 		s.emit(&s.out, 0, uint32(len(s.text)))
 		s.out.writeByte(',')
 	}
 	if err := s.scan(input, true, MaxDepth); err != nil {
 		return sums, err.finish("input")
 	}
-	s.out.write([]byte(`"input":`))
+	s.out.writeString(`"input":`)
 	s.emit(&s.out, 0, uint32(len(s.text)))
-	s.out.write([]byte(`,"kind":`))
+	s.out.writeString(`,"kind":`)
 	s.names = appendQuoted(s.names[:0], kind)
 	s.out.write(s.names)
 	s.out.writeByte('}')

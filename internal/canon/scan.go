@@ -23,17 +23,21 @@ const (
 // with its members out of order. Offsets point into scanner.text, except those
 // of a name that needed unescaping, which stands in scanner.names.
 type member struct {
-	start, end     uint32 // "name":value in its canonical form
+	span                  // "name":value in its canonical form
 	nameLo, nameHi uint32 // the name, without quotes, unescaped
+	word           uint64 // part of the name, while sorting
 	at             uint32 // offset of the name in the source
 	unescaped      bool   // the name stands in scanner.names
 }
 
+// A span is a range of scanner.text.
+type span struct{ start, end uint32 }
+
 // A shuffle is an object whose members were out of order: where its braces
 // stand in text, and the range of scanner.order that holds its members.
 type shuffle struct {
-	start, end uint32
-	lo, hi     uint32
+	span
+	lo, hi uint32
 }
 
 // A scanner checks one JSON text and writes its canonical form, as yet with
@@ -50,7 +54,7 @@ type scanner struct {
 	text     []byte
 	names    []byte    // unescaped names of the open objects
 	members  []member  // members of the open objects, a stack
-	order    []member  // members of the shuffled objects, in order
+	order    []span    // members of the shuffled objects, in order
 	shuffles []shuffle // in closing order while scanning, then by start
 
 	split bool                                // fill parts
@@ -95,6 +99,9 @@ func (s *scanner) scan(raw []byte, keep bool, maxDepth int) *Error {
 	}
 	if bytes.HasPrefix(raw, []byte("\xef\xbb\xbf")) || bytes.HasPrefix(raw, []byte("\xff\xfe")) || bytes.HasPrefix(raw, []byte("\xfe\xff")) {
 		return failure(CodeByteOrderMark, 0, "the JSON text starts with a byte order mark", "Send UTF-8 without a byte order mark.")
+	}
+	if keep { // the canonical form is hardly ever longer than the source
+		s.text = slices.Grow(s.text, len(raw))
 	}
 	s.space()
 	if err := s.value(0); err != nil {
@@ -244,7 +251,7 @@ func (s *scanner) object(depth int) *Error {
 			return err.within(memberSegment(s.nameOf(m)))
 		}
 		m.end = uint32(len(s.text))
-		s.members = append(s.members, m)
+		s.push(m)
 		if s.split && depth == 1 {
 			s.parts = append(s.parts, Member{Name: string(s.nameOf(m)), Value: s.raw[start:s.pos:s.pos]})
 		}
@@ -256,6 +263,15 @@ func (s *scanner) object(depth int) *Error {
 			return s.closeObject(base)
 		}
 	}
+}
+
+// push adds a member to the stack. It doubles where append would grow by a
+// quarter, so that an object of many members leaves less garbage.
+func (s *scanner) push(m member) {
+	if len(s.members) == cap(s.members) {
+		s.members = slices.Grow(s.members, max(64, len(s.members)))
+	}
+	s.members = append(s.members, m)
 }
 
 // An object notes how full the buffers were when an object was opened.
@@ -274,7 +290,7 @@ func (s *scanner) name() (member, *Error) {
 	if err != nil {
 		return member{}, err
 	}
-	m := member{at: uint32(at), start: uint32(len(s.text))}
+	m := member{at: uint32(at), span: span{start: uint32(len(s.text))}}
 	s.text = appendString(s.text, s.raw[at:s.pos], escaped)
 	m.nameLo, m.nameHi = m.start+1, uint32(len(s.text)-1)
 	if escaped && bytes.IndexByte(s.text[m.nameLo:m.nameHi], '\\') >= 0 {
@@ -314,9 +330,7 @@ func (s *scanner) closeObject(base object) *Error {
 		sorted = bytes.Compare(s.nameOf(members[i-1]), s.nameOf(members[i])) < 0
 	}
 	if !sorted {
-		slices.SortFunc(members, func(a, b member) int {
-			return cmp.Or(bytes.Compare(s.nameOf(a), s.nameOf(b)), cmp.Compare(a.at, b.at))
-		})
+		s.sortMembers(members, wordSorted)
 		for i := 1; i < len(members); i++ {
 			if name := s.nameOf(members[i]); bytes.Equal(s.nameOf(members[i-1]), name) {
 				return failure(CodeDuplicateMember, int(members[i].at), "a member name appears twice in one object",
@@ -326,10 +340,12 @@ func (s *scanner) closeObject(base object) *Error {
 	}
 	if s.keep && !sorted {
 		lo := uint32(len(s.order))
-		s.order = append(s.order, members...)
-		s.shuffles = append(s.shuffles, shuffle{
-			start: uint32(base.text), end: uint32(len(s.text) - 1), lo: lo, hi: uint32(len(s.order)),
-		})
+		s.order = slices.Grow(s.order, len(members))
+		for _, m := range members {
+			s.order = append(s.order, m.span)
+		}
+		whole := span{uint32(base.text), uint32(len(s.text) - 1)}
+		s.shuffles = append(s.shuffles, shuffle{span: whole, lo: lo, hi: uint32(len(s.order))})
 	}
 	if !s.keep {
 		s.text = s.text[:base.text]
