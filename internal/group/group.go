@@ -22,6 +22,9 @@ type Opts struct {
 	MaxBytes int           // sum of their sizes in one flush, one request always fits; 16 MiB
 	Flushers int           // flushes at the same time; 2
 	Timeout  time.Duration // of one flush; 30 s
+	// Single says which errors are one member's fault, so that each is flushed
+	// on its own; store.DataError if nil.
+	Single func(error) bool
 }
 
 func (o *Opts) defaults() Opts {
@@ -40,6 +43,9 @@ func (o *Opts) defaults() Opts {
 	}
 	if d.Timeout <= 0 {
 		d.Timeout = 30 * time.Second
+	}
+	if d.Single == nil {
+		d.Single = store.DataError
 	}
 	return d
 }
@@ -159,7 +165,7 @@ func (g *Group[Q, R]) serve(batch []*waiting[Q, R]) {
 	if err == nil {
 		return
 	}
-	if len(batch) > 1 && store.DataError(err) {
+	if len(batch) > 1 && g.opts.Single(err) {
 		for _, w := range batch {
 			if err := g.once([]*waiting[Q, R]{w}); err != nil {
 				w.err = err

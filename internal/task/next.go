@@ -56,6 +56,7 @@ type Ended struct {
 	Code       string
 	Message    string
 	RetryAfter time.Duration
+	Permanent  bool // with Rejected: the request itself was at fault
 	Dispatched bool // false only when it is certain that nothing was sent
 
 	Attempts int32 // counted, this one included
@@ -121,11 +122,9 @@ func Backoff(attempt int32, rnd func() float64) time.Duration {
 func Random() float64 { return rand.Float64() }
 
 func (e Ended) rejected(v Verdict) Verdict {
-	v.To, v.Code, v.Permanent = api.Failed, api.CodeRejected, true
-	if c := api.Code(e.Code); c == api.CodeQuotaExhausted {
-		v.Code, v.Permanent = c, false
-	} else if _, listed := api.Codes[c]; listed {
-		v.Code = c
+	v.To, v.Code, v.Permanent = api.Failed, api.CodeRejected, e.Permanent
+	if _, listed := api.Codes[api.Code(e.Code)]; listed {
+		v.Code = api.Code(e.Code)
 	}
 	return v
 }
