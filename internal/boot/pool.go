@@ -1,0 +1,100 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onefold-dev/onefold/internal/store"
+)
+
+// The time limits of every connection. A process that is stopped inside a
+// transaction would otherwise keep its locks for ever.
+const (
+	idleInTransaction = 5 * time.Second // at most; a third of the lease where that is less
+	lockTimeout       = 5 * time.Second
+	statementTimeout  = 30 * time.Second
+	tcpUserTimeout    = 10 * time.Second
+	connectTimeout    = 5 * time.Second
+)
+
+// Limits are the settings a connection of a process with that lease must have,
+// by their Postgres names, in milliseconds.
+func Limits(lease time.Duration) map[string]time.Duration {
+	return map[string]time.Duration{
+		"idle_in_transaction_session_timeout": min(idleInTransaction, lease/3),
+		"lock_timeout":                        lockTimeout,
+		"statement_timeout":                   statementTimeout,
+		"tcp_user_timeout":                    tcpUserTimeout,
+	}
+}
+
+// poolConfig is the pool of a process. A pooler refuses session settings it
+// does not know, so through one the limits must come from the role; check
+// looks whether they do.
+func poolConfig(c *Config) (*pgxpool.Config, error) {
+	pc, err := pgxpool.ParseConfig(c.DatabaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", err)
+	}
+	pc.MaxConns = c.MaxConns
+	pc.MaxConnLifetime = time.Hour
+	pc.MaxConnLifetimeJitter = 10 * time.Minute
+	pc.PingTimeout = 2 * time.Second
+	prepareConn(pc.ConnConfig, c)
+	if c.Pooled() {
+		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+		pc.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+			learnTypes(conn)
+			return nil
+		}
+	} else {
+		limit(pc.ConnConfig, c.Lease)
+	}
+	return pc, nil
+}
+
+// directConfig is a connection past any pooler.
+func directConfig(c *Config) (*pgx.ConnConfig, error) {
+	cc, err := pgx.ParseConfig(c.DirectURL)
+	if err != nil {
+		return nil, fmt.Errorf("read the direct database URL: %w", err)
+	}
+	prepareConn(cc, c)
+	limit(cc, c.Lease)
+	return cc, nil
+}
+
+func prepareConn(cc *pgx.ConnConfig, c *Config) {
+	if cc.RuntimeParams["application_name"] == "" {
+		cc.RuntimeParams["application_name"] = "onefold-" + c.Service
+	}
+	if cc.ConnectTimeout == 0 {
+		cc.ConnectTimeout = connectTimeout
+	}
+	cc.OnNotice = store.NoteNotice
+}
+
+// limit sets the time limits, except those the operator put into the URL.
+func limit(cc *pgx.ConnConfig, lease time.Duration) {
+	for name, d := range Limits(lease) {
+		if _, given := cc.RuntimeParams[name]; !given {
+			cc.RuntimeParams[name] = strconv.FormatInt(d.Milliseconds(), 10)
+		}
+	}
+}
+
+// learnTypes tells a connection that never asks the server for the types of
+// parameters what our ids are.
+func learnTypes(conn *pgx.Conn) {
+	m := conn.TypeMap()
+	m.RegisterDefaultPgType(uuid.UUID{}, "uuid")
+	m.RegisterDefaultPgType((*uuid.UUID)(nil), "uuid")
+	m.RegisterDefaultPgType([]uuid.UUID(nil), "_uuid")
+	m.RegisterDefaultPgType([]*uuid.UUID(nil), "_uuid")
+}
