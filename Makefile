@@ -19,7 +19,7 @@ BENCH           = $(wildcard bench/go.mod)
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: postgres build ## See it work: duplicate submissions and a killed worker, on real processes
+demo: $(if $(DATABASE_URL),,postgres) build ## See it work: duplicate submissions and a killed worker, on real processes
 	go run ./examples/demo --bin bin
 
 dev: build ## Run everything here with a database of its own; Ctrl-C stops it (ARGS="--addr :8080")
