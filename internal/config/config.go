@@ -34,7 +34,7 @@ type Config struct {
 	Destinations map[string]*Destination
 	Kinds        map[string]*Kind
 
-	problems problems // file and source, for At
+	problems *problems // file and source, for At; a pointer, so that printing a Config does not print the file
 	pos      map[string]Pos
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"text/template/parse"
 )
 
 // tree is a value whose texts are templates. Only texts are rendered: names, numbers and structure come from the file,
@@ -128,9 +129,9 @@ func (d *decoder) compileContent(v *value, path string, isJSON bool) *content {
 			return nil
 		}
 		c := &content{leaf: l, json: isJSON}
-		if isJSON && l.t == nil {
-			if _, err := parseJSON([]byte(l.text)); err != nil {
-				d.add(v.pos, path, "is not JSON: "+jsonMessage(err), "write JSON, or set the Content-Type under headers")
+		if isJSON {
+			if err := l.looksLikeJSON(); err != nil {
+				d.add(v.pos, path, "does not give JSON: "+jsonMessage(err), "write JSON, or set another Content-Type under headers")
 			}
 		}
 		return c
@@ -140,6 +141,30 @@ func (d *decoder) compileContent(v *value, path string, isJSON bool) *content {
 		return nil
 	}
 	return &content{tree: d.compileTree(v, path, effectRoots), json: true}
+}
+
+// looksLikeJSON tries the text with a stand-in for each printed value. A text with if or range in it is left for the
+// sample.
+func (l *leaf) looksLikeJSON() error {
+	out := &output{}
+	text := l.text
+	if l.t != nil {
+		for _, n := range l.t.Root.Nodes {
+			switch n := n.(type) {
+			case *parse.TextNode:
+				_, _ = out.Write(n.Text)
+			case *parse.ActionNode:
+				if len(n.Pipe.Decl) == 0 && !out.inString {
+					_, _ = out.Write([]byte("0"))
+				}
+			default:
+				return nil
+			}
+		}
+		text = out.b.String()
+	}
+	_, err := parseJSON([]byte(text))
+	return err
 }
 
 func (c *content) leaves(f func(*leaf)) {
@@ -166,7 +191,7 @@ func (c *content) render(s *scope) ([]byte, error) {
 	}
 	if c.json {
 		if _, err := parseJSON([]byte(text)); err != nil {
-			return nil, &renderError{c.leaf.path + ": what was rendered is not JSON: " + jsonMessage(err)}
+			return nil, &renderError{msg: "what was rendered is not JSON: " + jsonMessage(err), leaf: c.leaf}
 		}
 	}
 	return []byte(text), nil
@@ -186,7 +211,7 @@ func (s *scope) data() (map[string]any, error) {
 	}
 	input, err := decodeAny(s.d.Input)
 	if err != nil {
-		return nil, &renderError{"the input is not JSON"}
+		return nil, problem("the input is not JSON")
 	}
 	t := s.d.Task
 	m := map[string]any{

@@ -136,8 +136,11 @@ func (m *mapping) integer(name string, dst *int, lo, hi int) {
 // maxDuration bounds every duration in the file: ten years.
 const maxDuration = 10 * 365 * 24 * time.Hour
 
-// dur reads a positive duration of at least a millisecond.
-func (m *mapping) dur(name string, dst *time.Duration) {
+// dur reads a duration of at least a millisecond.
+func (m *mapping) dur(name string, dst *time.Duration) { m.durFrom(time.Millisecond, name, dst) }
+
+// durFrom reads a duration of at least lo.
+func (m *mapping) durFrom(lo time.Duration, name string, dst *time.Duration) {
 	v := m.take(name, tString, tNumber)
 	if v == nil {
 		return
@@ -146,8 +149,8 @@ func (m *mapping) dur(name string, dst *time.Duration) {
 	switch {
 	case err != nil:
 		m.fail(name, "write a number with its unit: 500ms, 30s, 10m, 720h", "%q is not a duration", clip(v.s))
-	case d < time.Millisecond || d > maxDuration:
-		m.fail(name, "write a duration between 1ms and 87600h", "%s is out of range", clip(v.s))
+	case d < lo || d > maxDuration:
+		m.fail(name, fmt.Sprintf("write a duration between %s and 87600h", lo), "%s is out of range", clip(v.s))
 	default:
 		*dst = d
 	}

@@ -11,18 +11,18 @@ import (
 // On says at which outcome of the task an effect comes into being.
 type On string
 
-// The outcomes an effect can wait for. OnFinal is succeeded, failed or cancelled.
+// The outcomes an effect can wait for. AtFinal is succeeded, failed or cancelled.
 const (
-	OnSucceeded On = "succeeded"
-	OnFailed    On = "failed"
-	OnUnknownOn On = "unknown"
-	OnCancelled On = "cancelled"
-	OnFinal     On = "final"
+	AtSucceeded On = "succeeded"
+	AtFailed    On = "failed"
+	AtUnknown   On = "unknown"
+	AtCancelled On = "cancelled"
+	AtFinal     On = "final"
 )
 
 // Matches reports whether an effect with this On belongs to outcome, a task state.
 func (o On) Matches(outcome string) bool {
-	if o == OnFinal {
+	if o == AtFinal {
 		return outcome == "succeeded" || outcome == "failed" || outcome == "cancelled"
 	}
 	return string(o) == outcome
@@ -75,7 +75,7 @@ func (d *decoder) effects(v *value, path string) []EffectSpec {
 
 func (d *decoder) effect(v *value, path string) EffectSpec {
 	m := d.mapping(v, path)
-	e := EffectSpec{On: OnSucceeded, path: path, texts: map[string]*leaf{}, source: map[string]*value{}}
+	e := EffectSpec{On: AtSucceeded, path: path, texts: map[string]*leaf{}, source: map[string]*value{}}
 	if v.t != tObject {
 		return e
 	}
@@ -88,7 +88,7 @@ func (d *decoder) effect(v *value, path string) EffectSpec {
 		m.fail("name", "add name: a short word that stays the same", "the effect has no name")
 	}
 	e.Type = m.available("effect", designEffects, d.o.EffectTypes)
-	enum(m, "on", &e.On, OnSucceeded, OnFailed, OnUnknownOn, OnCancelled, OnFinal)
+	enum(m, "on", &e.On, AtSucceeded, AtFailed, AtUnknown, AtCancelled, AtFinal)
 	spec, ok := effectFields[e.Type]
 	if !ok { // complained about; the other fields cannot be judged
 		return e

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/onefold-dev/onefold/internal/telemetry"
 )
 
 // Pos is a place in a configuration file, counted from 1. Zero means unknown.
@@ -128,7 +130,11 @@ func (p *problems) add(pos Pos, path, message, fix string) {
 
 // at builds an error at pos with the line it stands in.
 func (p *problems) at(pos Pos, path, message, fix string) *Error {
-	return &Error{File: p.file, Pos: pos, Path: path, Message: message, Fix: fix, excerpt: lineAt(p.src, pos.Line)}
+	line := lineAt(p.src, pos.Line)
+	if len(line) > 1000 || telemetry.ScrubText(line) != line {
+		line = "" // something in it looks like a credential
+	}
+	return &Error{File: p.file, Pos: pos, Path: path, Message: telemetry.ScrubText(message), Fix: fix, excerpt: line}
 }
 
 // err returns the problems in the order of the file, or nil when there are none.

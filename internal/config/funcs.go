@@ -39,7 +39,8 @@ var funcs = template.FuncMap{
 	"le":      func(a, b any) (bool, error) { c, err := compare(a, b); return c <= 0, err },
 	"gt":      func(a, b any) (bool, error) { c, err := compare(a, b); return c > 0, err },
 	"ge":      func(a, b any) (bool, error) { c, err := compare(a, b); return c >= 0, err },
-	"call":    func(...any) (string, error) { return "", &renderError{"call is not supported"} },
+	"not":     func(v any) bool { return !truth(v) },
+	"call":    func(...any) (string, error) { return "", problem("call is not supported") },
 	"_lookup": lookUp,
 	"_truth":  truth,
 }
@@ -78,7 +79,7 @@ func truth(v any) bool {
 func plainText(v any) (string, error) {
 	switch v := v.(type) {
 	case nil:
-		return "", &renderError{"the value is null; give one with default, or print it with json"}
+		return "", problem("the value is null; give one with default, or print it with json")
 	case string:
 		return v, nil
 	case json.Number:
@@ -88,9 +89,9 @@ func plainText(v any) (string, error) {
 	case bool, int, int64, float64:
 		return fmt.Sprint(v), nil
 	case []any:
-		return "", &renderError{"the value is a list; print it with json or join"}
+		return "", problem("the value is a list; print it with json or join")
 	case map[string]any:
-		return "", &renderError{"the value is an object; print it with json"}
+		return "", problem("the value is an object; print it with json")
 	}
 	return fmt.Sprint(v), nil
 }
@@ -103,7 +104,7 @@ func toJSON(v any) (string, error) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		return "", &renderError{"the value cannot be written as JSON"}
+		return "", problem("the value cannot be written as JSON")
 	}
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
@@ -111,7 +112,7 @@ func toJSON(v any) (string, error) {
 func joinList(sep string, v any) (string, error) {
 	list, ok := v.([]any)
 	if !ok {
-		return "", &renderError{"join needs a list"}
+		return "", problem("join needs a list")
 	}
 	parts := make([]string, len(list))
 	for i, item := range list {
@@ -140,13 +141,24 @@ func printed(sprint func(...any) string, values []any) (string, error) {
 	return sprint(args...), nil
 }
 
-// number gives the verbs of printf what they expect: an int where the digits are one, else a text. %f and %d of a
-// number with a fraction say so in the output as fmt does.
-func number(n json.Number) any {
-	if i, err := n.Int64(); err == nil {
-		return i
+// number is a json.Number that printf can take: %d and %f see its value, every other verb its digits.
+type number json.Number
+
+func (n number) Format(f fmt.State, verb rune) {
+	var v any = string(n)
+	switch verb {
+	case 'd', 'x', 'X', 'o', 'b', 'c':
+		if i, err := strconv.ParseInt(string(n), 10, 64); err == nil {
+			v = i
+		}
+	case 'e', 'E', 'f', 'F', 'g', 'G':
+		if x, err := strconv.ParseFloat(string(n), 64); err == nil {
+			v = x
+		}
+	case 'v':
+		verb = 's'
 	}
-	return string(n)
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), v)
 }
 
 // compare orders two texts, or two numbers: whole ones exactly, others as float64.
@@ -167,7 +179,7 @@ func compare(a, b any) (int, error) {
 	x, okA := numeral(a)
 	y, okB := numeral(b)
 	if !okA || !okB {
-		return 0, &renderError{"these two values cannot be compared"}
+		return 0, problem("these two values cannot be compared")
 	}
 	i, errI := strconv.ParseInt(x, 10, 64)
 	j, errJ := strconv.ParseInt(y, 10, 64)

@@ -72,6 +72,12 @@ func (d *decoder) kind(name string, v *value, path string, c *Config) *Kind {
 		m.fail("provider", "add provider: NAME", "there is no provider")
 	}
 	base := defaultTimeouts(true)
+	if c == nil {
+		var stored string
+		if m.str("name", &stored); stored != name {
+			m.fail("name", "", "is the configuration of another kind")
+		}
+	}
 	if c != nil {
 		if p := c.Providers[k.Provider]; p != nil {
 			base = p.Timeouts
@@ -225,6 +231,7 @@ func (k *Kind) canonical() *value {
 	v.set("deadline", str(k.Deadline.String()))
 	v.set("max_attempts", num(k.MaxAttempts))
 	v.set("max_runs", num(k.MaxRuns))
+	v.set("name", str(k.Name)) // so that a hash stands for one kind, even where two are configured alike
 	v.set("on_cut", str(string(k.OnCut)))
 	v.set("on_unknown", str(string(k.OnUnknown)))
 	v.set("output", str(string(k.Output)))

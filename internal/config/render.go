@@ -64,21 +64,22 @@ func (k *Kind) Render(in TemplateData) ([]byte, error) {
 // RenderEffects renders the effects that belong to outcome, a task state, in the order of the file. The error is an
 // *api.Error with code finish_failed naming the effect and what is missing.
 func (k *Kind) RenderEffects(outcome string, d TemplateData) ([]RenderedEffect, error) {
-	var out []RenderedEffect
-	d.Outcome = outcome
-	s := &scope{d: d, effect: true}
-	for i := range k.Effects {
-		e := &k.Effects[i]
-		if !e.On.Matches(outcome) {
-			continue
-		}
-		r, err := e.render(s)
+	out, errs := k.RenderEach(outcome, d)
+	for i, err := range errs {
 		if err != nil {
-			return nil, api.Errorf(api.CodeFinishFailed, "effect %s: %s", e.Name, err)
+			return nil, api.Errorf(api.CodeFinishFailed, "effect %s: %s", out[i].Name, message(err))
 		}
-		out = append(out, *r)
 	}
 	return out, nil
+}
+
+// message is the text of err without its code.
+func message(err error) string {
+	var ae *api.Error
+	if errors.As(err, &ae) {
+		return ae.Message
+	}
+	return err.Error()
 }
 
 func (e *EffectSpec) render(s *scope) (*RenderedEffect, error) {
@@ -176,7 +177,7 @@ func (st *statement) bind(s *scope) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		text, err := toJSON(v)
+		text, err := toJSON(noNUL(v))
 		if err != nil {
 			return nil, err
 		}
@@ -190,6 +191,27 @@ func (st *statement) bind(s *scope) ([]byte, error) {
 		b = append(b, a...)
 	}
 	return append(b, ']'), nil
+}
+
+// noNUL replaces U+0000, which Postgres can hold neither in text nor in jsonb, by U+FFFD in all texts of v.
+func noNUL(v any) any {
+	switch v := v.(type) {
+	case string:
+		return strings.ReplaceAll(v, "\x00", "\uFFFD")
+	case []any:
+		out := make([]any, len(v))
+		for i, x := range v {
+			out[i] = noNUL(x)
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, x := range v {
+			out[noNUL(name).(string)] = noNUL(x)
+		}
+		return out
+	}
+	return v
 }
 
 // argument finds the value behind @path. A missing field is an error; null is a value.
@@ -242,7 +264,7 @@ func child(v any, name string) (any, bool) {
 
 // SQLParams turns [RenderedEffect.Args] into parameters in the text format of the Postgres protocol, for
 // pgconn.PgConn.ExecParams and its like: Postgres reads each as the type the statement asks for, so no digit is lost.
-// nil is NULL, objects and lists are their JSON. U+0000, which Postgres cannot hold, becomes U+FFFD.
+// nil is NULL, objects and lists are their JSON. U+0000, which Postgres cannot hold, became U+FFFD at rendering.
 func SQLParams(args []byte) ([][]byte, error) {
 	var list []json.RawMessage
 	if err := json.Unmarshal(args, &list); err != nil {
@@ -257,9 +279,9 @@ func SQLParams(args []byte) ([][]byte, error) {
 			if err := json.Unmarshal(raw, &s); err != nil {
 				return nil, fmt.Errorf("read stored SQL argument %d: %w", i+1, err)
 			}
-			out[i] = []byte(strings.ReplaceAll(s, "\x00", "\uFFFD"))
+			out[i] = []byte(s)
 		default:
-			out[i] = []byte(strings.ReplaceAll(string(raw), `\u0000`, `\ufffd`))
+			out[i] = raw
 		}
 	}
 	return out, nil

@@ -67,17 +67,23 @@ func unfence(text string) (string, error) {
 		return text, nil
 	}
 	_, inside, _ := strings.Cut(text, fence)
+	// A line break cannot stand inside a JSON string, so this is the fence that closes and no part of the JSON.
 	inside, after, closed := strings.Cut(inside, "\n"+fence)
-	info, body, ok := strings.Cut(inside, "\n")
+	if end := strings.LastIndex(inside, fence); !closed && end >= 0 {
+		inside, after, closed = inside[:end], inside[end+len(fence):], true
+	}
 	switch {
-	case !closed || !ok:
+	case !closed:
 		return "", errors.New("the model's code fence is never closed")
 	case strings.Contains(after, fence):
 		return "", errors.New("the model's message has more than one code fence")
-	case !strings.EqualFold(strings.TrimSpace(info), "json") && strings.TrimSpace(info) != "":
+	}
+	if word := inside[:spanOf(inside, isWordByte)]; strings.EqualFold(word, "json") {
+		inside = inside[len(word):]
+	} else if word != "" && word != "true" && word != "false" && word != "null" && !isJSONNumber(word) {
 		return "", errors.New("the model's code fence is not marked as json")
 	}
-	return strings.TrimSpace(body), nil
+	return strings.TrimSpace(inside), nil
 }
 
 // maxExponent is the number of digits an exponent may have, as in inputs.

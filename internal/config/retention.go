@@ -32,9 +32,9 @@ func (d *decoder) retention(v *value) Retention {
 	m := d.mapping(v, "retention")
 	m.dur("tasks", &r.Tasks)
 	m.dur("payload", &r.Payload)
-	m.dur("client_schedule", &r.ClientSchedule)
-	m.dur("compensation", &r.Compensation)
-	m.dur("manual_replay", &r.ManualReplay)
+	m.durFrom(0, "client_schedule", &r.ClientSchedule) // 0s: nobody does
+	m.durFrom(0, "compensation", &r.Compensation)
+	m.durFrom(0, "manual_replay", &r.ManualReplay)
 	m.done()
 	if r.Payload > r.Tasks {
 		m.fail("payload", "shorten it or raise tasks", "payload %s is longer than tasks %s", r.Payload, r.Tasks)

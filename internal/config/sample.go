@@ -1,10 +1,6 @@
 package config
 
-import (
-	"errors"
-
-	"github.com/onefold-dev/onefold/api"
-)
+import "errors"
 
 // trySamples renders request and effects with the kind's samples, so that a template that cannot work stops the start
 // and not the first task.
@@ -19,8 +15,13 @@ func (d *decoder) trySamples(m *mapping, k *Kind, sample, result *value) {
 		Input: sample.appendJSON(nil),
 		Task:  TaskData{ID: "0190a0b0-0000-7000-8000-000000000000", Key: "sample", Kind: k.Name, Tenant: "sample", Run: 1},
 	}
-	if _, err := k.Render(data); err != nil {
-		d.sampleProblem(m, "request", err)
+	if k.tree != nil {
+		sc := &scope{d: data}
+		k.tree.leaves(func(l *leaf) {
+			if _, err := l.appendJSON(nil, sc); err != nil {
+				d.sampleProblem(m.at("request"), join(m.path, "request"), err)
+			}
+		})
 	}
 	if result != nil {
 		data.Result = result.appendJSON(nil)
@@ -35,32 +36,31 @@ func (d *decoder) trySamples(m *mapping, k *Kind, sample, result *value) {
 	}
 }
 
-func (d *decoder) sampleProblem(m *mapping, field string, err error) {
-	var ae *api.Error
+func (d *decoder) sampleProblem(pos Pos, path string, err error) {
 	msg := err.Error()
-	if errors.As(err, &ae) {
-		msg = ae.Message
+	var re *renderError
+	if errors.As(err, &re) && re.leaf != nil {
+		pos, path, msg = re.leaf.pos, re.leaf.path, re.msg
 	}
-	pos := m.at(field)
-	d.add(pos, join(m.path, field), "cannot be rendered with the sample: "+msg, "mend the template or the sample; give optional fields with default")
+	d.add(pos, path, "cannot be rendered with the sample: "+msg, "mend the template or the sample; give optional fields with default")
 }
 
 // tryEffect renders one effect for an outcome it waits for. One that needs a result is left alone when there is no
 // sample of it.
 func (d *decoder) tryEffect(e *EffectSpec, data TemplateData) {
 	outcome := string(e.On)
-	if e.On == OnFinal {
-		outcome = string(OnSucceeded)
+	if e.On == AtFinal {
+		outcome = string(AtSucceeded)
 	}
 	data.Outcome = outcome
-	if outcome != string(OnSucceeded) {
+	if outcome != string(AtSucceeded) {
 		data.Result, data.Error = nil, &ErrorData{Code: "sample", Message: "a sample"}
 	}
 	if len(data.Result) == 0 && e.usesResult() {
 		return
 	}
 	if _, err := e.render(&scope{d: data, effect: true}); err != nil {
-		d.add(d.pos[e.path], e.path, "cannot be rendered with the sample: "+err.Error(), "mend the template or the samples; give optional fields with default")
+		d.sampleProblem(d.pos[e.path], e.path, err)
 	}
 }
 

@@ -29,6 +29,7 @@ type leaf struct {
 	t    *template.Template
 	mode mode
 	path string // in the file
+	pos  Pos
 	// value: the text is one action whose last function is json, so it gives a JSON value instead of a text.
 	value bool
 	// from: value, and the action is just {{json .a.b}}: the field's own bytes are taken.
@@ -51,13 +52,13 @@ const emitName = "_emit"
 
 // compileLeaf compiles the text v. After a problem it returns nil.
 func (d *decoder) compileLeaf(v *value, path string, m mode, roots []string) *leaf {
-	l := &leaf{text: v.s, mode: m, path: path, uses: map[string]bool{}}
+	l := &leaf{text: v.s, mode: m, path: path, pos: v.pos, uses: map[string]bool{}}
 	if !strings.Contains(v.s, "{{") {
 		return l
 	}
 	t, err := template.New("t").Option("missingkey=error").Funcs(funcs).Funcs(template.FuncMap{emitName: emitFor(m)}).Parse(v.s)
 	if err != nil {
-		d.add(v.pos, path, "bad template: "+templateMessage(err), "see docs/configuration.md for what templates can do")
+		d.add(v.pos, path, "bad template: "+inLine(err)+templateMessage(err), "see docs/configuration.md for what templates can do")
 		return nil
 	}
 	l.t = t
@@ -252,7 +253,7 @@ func (p *preparer) field(path []string) {
 func templateMessage(err error) string {
 	var own *renderError
 	if errors.As(err, &own) {
-		return own.Error()
+		return own.msg
 	}
 	msg := reTemplate.ReplaceAllString(err.Error(), "")
 	msg = reExecuting.ReplaceAllString(msg, "$1: ")
@@ -263,9 +264,10 @@ func templateMessage(err error) string {
 }
 
 var (
-	reTemplate  = regexp.MustCompile(`template: t:(\d+:)?(\d+:)? ?`)
-	reExecuting = regexp.MustCompile(`executing "t" at <([^>]*)>: `)
-	reMissing   = regexp.MustCompile(`^(\S+): (?:map has no entry for key|nil data; no entry for key)`)
+	reTemplateLine = regexp.MustCompile(`^template: t:(\d+):`)
+	reTemplate     = regexp.MustCompile(`template: t:(\d+:)?(\d+:)? ?`)
+	reExecuting    = regexp.MustCompile(`executing "t" at <([^>]*)>: `)
+	reMissing      = regexp.MustCompile(`^(\S+): (?:map has no entry for key|nil data; no entry for key)`)
 )
 
 func clipLong(s string) string {
@@ -275,10 +277,30 @@ func clipLong(s string) string {
 	return s
 }
 
-// renderError is a problem with data, in words of our own.
-type renderError struct{ msg string }
+// inLine names the line of a longer text that err is about.
+func inLine(err error) string {
+	if m := reTemplateLine.FindStringSubmatch(err.Error()); m != nil && m[1] != "1" {
+		return "line " + m[1] + " of the text: "
+	}
+	return ""
+}
 
-func (e *renderError) Error() string { return e.msg }
+// renderError is a problem with data, in words of our own. leaf is the text it arose in, nil while inside a function.
+type renderError struct {
+	msg  string
+	leaf *leaf
+}
+
+func (e *renderError) Error() string {
+	if e.leaf == nil {
+		return e.msg
+	}
+	return e.leaf.path + ": " + e.msg
+}
+
+func problem(format string, args ...any) *renderError {
+	return &renderError{msg: fmt.Sprintf(format, args...)}
+}
 
 // execute renders l with data.
 func (l *leaf) execute(data map[string]any) (string, error) {
@@ -290,12 +312,12 @@ func (l *leaf) execute(data map[string]any) (string, error) {
 	if l.mode == modeJSON {
 		c, err := t.Clone()
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", l.path, err)
+			return "", &renderError{msg: "the template cannot be copied", leaf: l}
 		}
 		t = c.Funcs(template.FuncMap{emitName: out.emitJSON})
 	}
 	if err := t.Execute(out, data); err != nil {
-		return "", &renderError{l.path + ": " + templateMessage(err)}
+		return "", &renderError{msg: templateMessage(err), leaf: l}
 	}
 	return out.b.String(), nil
 }
@@ -309,7 +331,7 @@ type output struct {
 
 func (o *output) Write(p []byte) (int, error) {
 	if o.b.Len()+len(p) > maxRendered {
-		return 0, &renderError{fmt.Sprintf("gives more than %d bytes", maxRendered)}
+		return 0, problem("gives more than %d bytes", maxRendered)
 	}
 	for _, c := range p {
 		switch {
@@ -356,7 +378,7 @@ func emitFor(m mode) func(any) (string, error) {
 		return func(v any) (string, error) {
 			text, err := plainText(v)
 			if err == nil && strings.ContainsFunc(text, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
-				err = &renderError{"a value holds a line break or control character, which no header can carry"}
+				err = problem("a value holds a line break or control character, which no header can carry")
 			}
 			return text, err
 		}

@@ -3,8 +3,8 @@ package config
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -164,6 +164,9 @@ func (m *mapping) secret(name string) *telemetry.SecretSource {
 		src = telemetry.SecretFromEnv(env, m.d.o.getenv)
 	case hasFile:
 		field = name + "_file"
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(filepath.Dir(m.d.file), file)
+		}
 		src = telemetry.SecretFromFile(file)
 	default:
 		return nil
@@ -264,5 +267,3 @@ func isToken(s string) bool {
 	}
 	return true
 }
-
-var _ fmt.Stringer = URL{}

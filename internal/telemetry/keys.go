@@ -45,6 +45,9 @@ var allowed = setOf(
 	"actor", "action", "target",
 )
 
+// freeText lists the keys whose values are sentences or come from outside, and so are searched for credentials.
+var freeText = setOf(KeyError, "reason", "fix", "panic", "stack", "setting", "want", "got", "config", "database", "source", "user_agent", "remote", "addr", "host")
+
 func setOf(keys ...string) map[string]bool {
 	m := make(map[string]bool, len(keys))
 	for _, k := range keys {

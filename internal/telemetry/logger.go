@@ -90,7 +90,7 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 		out = h.admit(out, a)
 		return true
 	})
-	clean := slog.NewRecord(r.Time, r.Level, ScrubText(r.Message), 0)
+	clean := slog.NewRecord(r.Time, r.Level, cut(printable(r.Message)), 0)
 	clean.AddAttrs(out...)
 	if err := h.next.Handle(ctx, clean); err != nil {
 		return fmt.Errorf("write log line: %w", err)
@@ -137,12 +137,9 @@ func (h *handler) drop(key string) {
 func cleanValue(key string, v slog.Value) (slog.Value, bool) {
 	switch v.Kind() {
 	case slog.KindString:
-		if key == KeyURL {
-			return slog.StringValue(ScrubURL(v.String())), true
-		}
-		return slog.StringValue(ScrubText(v.String())), true
+		return slog.StringValue(cleanText(key, v.String())), true
 	case slog.KindAny:
-		return cleanAny(v.Any())
+		return cleanAny(key, v.Any())
 	case slog.KindTime:
 		return slog.TimeValue(v.Time().UTC().Round(0)), true
 	case slog.KindDuration:
@@ -154,18 +151,30 @@ func cleanValue(key string, v slog.Value) (slog.Value, bool) {
 	return v, true
 }
 
-func cleanAny(x any) (slog.Value, bool) {
+// cleanText scrubs what may be free text. Ids, states and numbers are only kept from breaking the line: the patterns
+// cost more than the rest of a log line together.
+func cleanText(key, s string) string {
+	switch {
+	case key == KeyURL:
+		return ScrubURL(s)
+	case freeText[key] || !allowed[key]:
+		return ScrubText(s)
+	}
+	return cut(printable(s))
+}
+
+func cleanAny(key string, x any) (slog.Value, bool) {
 	switch x := x.(type) {
 	case nil:
 		return slog.AnyValue(nil), true
 	case error:
 		return slog.StringValue(ScrubError(x)), true
 	case fmt.Stringer:
-		return slog.StringValue(ScrubText(x.String())), true
+		return slog.StringValue(cleanText(key, x.String())), true
 	case []string:
 		clean := make([]string, len(x))
 		for i, s := range x {
-			clean[i] = ScrubText(s)
+			clean[i] = cleanText(key, s)
 		}
 		return slog.AnyValue(clean), true
 	}
@@ -181,4 +190,18 @@ func Foreign(l *slog.Logger, component string) *slog.Logger {
 		l = slog.New(&c)
 	}
 	return l.With(slog.String("component", component))
+}
+
+// TB is the part of *testing.T that [ForTest] needs.
+type TB interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
+// ForTest is [New] at level debug, failing t at every attribute that would be dropped.
+func ForTest(t TB, w io.Writer) *slog.Logger {
+	return New(w, &Opts{Level: slog.LevelDebug, OnDropped: func(key string) {
+		t.Helper()
+		t.Errorf("a log line carries the attribute %q, which is not on the allow-list or has a value that cannot be logged", key)
+	}})
 }

@@ -104,10 +104,10 @@ func ScrubText(s string) string {
 	if strings.Contains(s, "://") {
 		s = reURL.ReplaceAllStringFunc(s, scrubFoundURL)
 	}
+	s = reBearer.ReplaceAllString(s, "${1} "+redacted)
 	if strings.ContainsAny(s, "=:") {
 		s = rePairs.ReplaceAllString(s, "${1}${2}"+redacted)
 	}
-	s = reBearer.ReplaceAllString(s, "${1} "+redacted)
 	s = reKeys.ReplaceAllString(s, redacted)
 	return cut(s)
 }
