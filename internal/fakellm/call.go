@@ -32,7 +32,7 @@ func (s step) reply(last, all string) string {
 	case s.text != "":
 		return s.text
 	case s.extract:
-		return extractJSON(all)
+		return extractJSON(last)
 	case s.tokens > 0:
 		return strings.TrimSpace(strings.Repeat("word ", s.tokens))
 	case last == "":
