@@ -47,7 +47,7 @@ func (f *failure) final(r *request, tries int, unclear bool) error {
 		err.Fix = "Look for the task with List before submitting again: without a key a second submit is a second task."
 	default:
 		err.Message += "; whether it was stored is not known"
-		err.Fix = "Call Submit again with the same key and the same payload: it meets the task if it was stored, and makes it if not."
+		err.Fix = "Submit again with the same key and the same payload: that meets the task if it was stored, and makes it if not."
 	}
 	out.causes = append(out.causes, api.ErrUnavailable)
 	return out

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -158,6 +159,10 @@ func (c *Client) broken(ctx, limited context.Context, r *request, err error, sen
 		err = ue.Err // the rest is method and URL, with a key or filter in its query
 	}
 	f := &failure{cause: err, transient: true, unclear: sent}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err // the rest is the address, which is named below
+	}
 	var cert *tls.CertificateVerificationError
 	switch {
 	case ctx.Err() != nil:

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"context"
+
+	"github.com/onefold-dev/onefold/api"
+)
+
+type cancelCmd struct {
+	ID string `arg:"" help:"The task's id."`
+}
+
+func (c *cancelCmd) Run(ctx context.Context, e *env) error {
+	cl, err := e.client()
+	if err != nil {
+		return err
+	}
+	t, err := cl.Cancel(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	how := "cancelled"
+	if t.State != api.Cancelled {
+		how = "still running: a call that is out cannot be called back, what it brings will be dropped"
+	}
+	return e.show(t, how)
+}
