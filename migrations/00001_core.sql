@@ -120,6 +120,7 @@ CREATE TABLE onefold.tasks (
 CREATE INDEX tasks_tenant ON onefold.tasks (tenant, id);
 CREATE INDEX tasks_run_at ON onefold.tasks (run_at) WHERE finished_at IS NULL;
 CREATE INDEX tasks_deadline ON onefold.tasks (deadline) WHERE finished_at IS NULL;
+CREATE INDEX tasks_expires ON onefold.tasks (expires_at) WHERE expires_at IS NOT NULL;
 
 -- Duplicates are counted apart, in batches, so that a storm of them never
 -- touches the task's row.

@@ -20,6 +20,7 @@ type Notifier struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
+	closed bool
 	queues map[string]bool
 	ids    []uuid.UUID
 	ring   chan struct{}
@@ -52,7 +53,9 @@ func (n *Notifier) Settled(ids ...uuid.UUID) {
 }
 
 func (n *Notifier) wake(what int) {
-	if what == 0 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if what == 0 || n.closed {
 		return
 	}
 	select {
@@ -61,9 +64,12 @@ func (n *Notifier) wake(what int) {
 	}
 }
 
-// Close sends what is left and stops. Nothing may be added afterwards.
+// Close sends what is left and stops. What is added afterwards is not sent.
 func (n *Notifier) Close() {
+	n.mu.Lock()
+	n.closed = true
 	close(n.ring)
+	n.mu.Unlock()
 	<-n.done
 }
 

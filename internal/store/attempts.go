@@ -45,7 +45,7 @@ func ClaimTasks(ctx context.Context, tx DBTX, claims []Claim) ([]Claim, error) {
 			return nil
 		})
 	}
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+	if err := RunBatch(ctx, tx, b); err != nil {
 		return nil, fmt.Errorf("claim tasks: %w", err)
 	}
 	for _, c := range got {
@@ -99,7 +99,7 @@ WHERE task_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL`, f.ID, f
 			return nil
 		})
 	}
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+	if err := RunBatch(ctx, tx, b); err != nil {
 		return nil, fmt.Errorf("mark dispatched: %w", err)
 	}
 	return marked, nil
@@ -189,10 +189,10 @@ func QueueCloseAttempt(b *pgx.Batch, f task.Fence, a AttemptEnd) {
 		t[0], t[1], t[2], t[3], null(a.Usage.Cost), billed(a.Billed), a.Partial, a.Reply, a.Kept, null(a.FinishReason), a.Truncated)
 }
 
-// KeepLate keeps what came back to a worker that no longer owns its task, on
+// KeepLateResult keeps what came back to a worker that no longer owns its task, on
 // the attempt row of its own epoch; nothing else is touched. The row may have
 // been lost with the claim (a failover), and is then made anew.
-func KeepLate(ctx context.Context, db DBTX, r *task.Row, f task.Fence, owner task.ID, a AttemptEnd) error {
+func KeepLateResult(ctx context.Context, db DBTX, r *task.Row, f task.Fence, owner task.ID, a AttemptEnd) error {
 	_, err := db.Exec(ctx, `
 INSERT INTO onefold.attempts (task_id, epoch, run, number, incarnation, token, provider, config_hash, closed_at, outcome,
     counted, code, message, model, request_id, billed, late_at, late_result)

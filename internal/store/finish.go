@@ -69,12 +69,13 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled' ELSE $4 END,
     finished_at = CASE WHEN cancel_requested OR $4 <> 'pending' THEN now() END,
     expires_at = CASE WHEN cancel_requested OR $4 IN ('succeeded', 'failed') THEN now() + $25::interval END
 WHERE id = $1 AND state = 'running' AND epoch = $2 AND token = $3
-RETURNING state, finished_at`
+RETURNING state, finished_at, run_at`
 
 // Ended is what became of one ending.
 type Ended struct {
 	State      api.State // cancelled where a cancel won
 	FinishedAt *time.Time
+	RunAt      time.Time
 }
 
 // EndTasks locks the tasks in id order, as every grouped statement does, and
@@ -98,7 +99,7 @@ func EndTasks(ctx context.Context, tx DBTX, endings []Ending) (map[task.ID]Ended
 			u.InputTokens, u.CachedTokens, u.OutputTokens, u.ReasoningTokens, null(u.Cost), billed(u.Billed), e.Retention,
 		).QueryRow(func(row pgx.Row) error {
 			var got Ended
-			err := row.Scan(&got.State, &got.FinishedAt)
+			err := row.Scan(&got.State, &got.FinishedAt, &got.RunAt)
 			if errors.Is(err, pgx.ErrNoRows) {
 				return nil
 			}

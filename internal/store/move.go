@@ -135,7 +135,7 @@ func MoveTasks(ctx context.Context, tx DBTX, moves []Move) (map[task.ID]bool, er
 			return nil
 		})
 	}
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+	if err := RunBatch(ctx, tx, b); err != nil {
 		return nil, fmt.Errorf("move tasks: %w", err)
 	}
 	return moved, nil
@@ -160,7 +160,7 @@ func Rewake(ctx context.Context, tx DBTX, ids []task.ID, jobs []int64) error {
 	for i, id := range ids {
 		b.Queue(`UPDATE onefold.tasks SET job_id = $2 WHERE id = $1 AND state = 'pending'`, id, jobs[i])
 	}
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+	if err := RunBatch(ctx, tx, b); err != nil {
 		return fmt.Errorf("rewake tasks: %w", err)
 	}
 	return nil

@@ -70,10 +70,16 @@ WHERE w.expires_at < now() - $1::interval
 	return nil
 }
 
+// OwnedTask is a task the database says an incarnation runs.
+type OwnedTask struct {
+	task.Fence
+	CancelRequested bool
+}
+
 // Owned lists the tasks the database says an incarnation runs.
-func Owned(ctx context.Context, db DBTX, incarnation task.ID) ([]task.Fence, error) {
+func Owned(ctx context.Context, db DBTX, incarnation task.ID) ([]OwnedTask, error) {
 	rows, err := db.Query(ctx, `
-SELECT t.id, t.epoch, t.token
+SELECT t.id, t.epoch, t.token, t.cancel_requested
 FROM onefold.attempts AS a
 JOIN onefold.tasks AS t ON t.id = a.task_id AND t.epoch = a.epoch
 WHERE a.incarnation = $1 AND a.closed_at IS NULL AND t.state = 'running' AND t.owner = $1`, incarnation)
@@ -81,10 +87,10 @@ WHERE a.incarnation = $1 AND a.closed_at IS NULL AND t.state = 'running' AND t.o
 		return nil, fmt.Errorf("read owned tasks: %w", err)
 	}
 	defer rows.Close()
-	var out []task.Fence
+	var out []OwnedTask
 	for rows.Next() {
-		var f task.Fence
-		if err := rows.Scan(&f.ID, &f.Epoch, &f.Token); err != nil {
+		var f OwnedTask
+		if err := rows.Scan(&f.ID, &f.Epoch, &f.Token, &f.CancelRequested); err != nil {
 			return nil, fmt.Errorf("read owned tasks: %w", err)
 		}
 		out = append(out, f)
@@ -209,4 +215,15 @@ func queryIDs(ctx context.Context, db DBTX, what, sql string, args ...any) ([]ta
 		ids = append(ids, id)
 	}
 	return ids, rows.Err()
+}
+
+// Expired picks final tasks past their retention whose effects are all done.
+func Expired(ctx context.Context, tx DBTX, most int) ([]task.ID, error) {
+	return queryIDs(ctx, tx, "look for expired tasks", `
+SELECT t.id
+FROM onefold.tasks AS t
+WHERE t.expires_at <= now() AND t.state IN ('succeeded', 'failed', 'cancelled')
+    AND NOT EXISTS (SELECT FROM onefold.effects AS e WHERE e.task_id = t.id AND e.state NOT IN ('delivered', 'discarded'))
+ORDER BY t.expires_at
+LIMIT $1`, most)
 }
