@@ -196,7 +196,7 @@ func (d *decoder) references(k *Kind, c *Config, root *mapping) {
 	}
 	if keep := c.RetentionOf(k); k.PayloadRetention > keep {
 		at := path + ".payload_retention"
-		d.add(d.pos[at], at, fmt.Sprintf("payload_retention %s is longer than the task's own %s", k.PayloadRetention, keep), "shorten it or raise retention")
+		d.add(d.pos[at], at, fmt.Sprintf("payload_retention %s is longer than the task's own %s", short(k.PayloadRetention), short(keep)), "shorten it or raise retention")
 	}
 }
 

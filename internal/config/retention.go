@@ -37,7 +37,7 @@ func (d *decoder) retention(v *value) Retention {
 	m.durFrom(0, "manual_replay", &r.ManualReplay)
 	m.done()
 	if r.Payload > r.Tasks {
-		m.fail("payload", "shorten it or raise tasks", "payload %s is longer than tasks %s", r.Payload, r.Tasks)
+		m.fail("payload", "shorten it or raise tasks", "payload %s is longer than tasks %s", short(r.Payload), short(r.Tasks))
 	}
 	if r.Payload == 0 {
 		r.Payload = r.Tasks

@@ -42,11 +42,16 @@ func (d *decoder) sampleProblem(pos Pos, path string, err error) {
 	if errors.As(err, &re) && re.leaf != nil {
 		pos, path, msg = re.leaf.pos, re.leaf.path, re.msg
 	}
+	for _, e := range d.list {
+		if e.Path == path { // its cause has been named
+			return
+		}
+	}
 	d.add(pos, path, "cannot be rendered with the sample: "+msg, "mend the template or the sample; give optional fields with default")
 }
 
 // tryEffect renders one effect for an outcome it waits for. One that needs a result is left alone when there is no
-// sample of it.
+// sample of it; for the outcomes other than succeeded there is none to be had.
 func (d *decoder) tryEffect(e *EffectSpec, data TemplateData) {
 	outcome := string(e.On)
 	if e.On == AtFinal {
@@ -56,7 +61,7 @@ func (d *decoder) tryEffect(e *EffectSpec, data TemplateData) {
 	if outcome != string(AtSucceeded) {
 		data.Result, data.Error = nil, &ErrorData{Code: "sample", Message: "a sample"}
 	}
-	if len(data.Result) == 0 && e.usesResult() {
+	if outcome == string(AtSucceeded) && len(data.Result) == 0 && e.usesResult() {
 		return
 	}
 	if _, err := e.render(&scope{d: data, effect: true}); err != nil {

@@ -260,10 +260,14 @@ func templateMessage(err error) string {
 	if m := reMissing.FindStringSubmatch(msg); m != nil {
 		return "the field " + m[1] + " is missing"
 	}
+	if m := reNoObject.FindStringSubmatch(msg); m != nil {
+		return "the field " + m[1] + " is missing: what stands before its last dot is no object"
+	}
 	return clipLong(msg)
 }
 
 var (
+	reNoObject     = regexp.MustCompile(`^(\S+): (?:can't evaluate field|nil pointer evaluating) `)
 	reTemplateLine = regexp.MustCompile(`^template: t:(\d+):`)
 	reTemplate     = regexp.MustCompile(`template: t:(\d+:)?(\d+:)? ?`)
 	reExecuting    = regexp.MustCompile(`executing "t" at <([^>]*)>: `)

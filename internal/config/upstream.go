@@ -214,7 +214,7 @@ func (d *decoder) saneTimeouts(m *mapping, t, base Timeouts) {
 		if !m.has(name) {
 			at = than
 		}
-		m.fail(at, "shorten "+name+" or raise "+than, "%s %s is longer than %s %s", name, a, than, b)
+		m.fail(at, "shorten "+name+" or raise "+than, "%s %s is longer than %s %s", name, short(a), than, short(b))
 	}
 	longer("first_byte", all.FirstByte, "total", all.Total)
 	longer("idle", all.Idle, "total", all.Total)

@@ -225,8 +225,8 @@ func (r *yamlReader) key(k ast.MapKeyNode, path string) (string, bool) {
 }
 
 func join(path, name string) string {
-	if path == "" {
-		return name
+	if path == "" || name == "" {
+		return path + name
 	}
 	return path + "." + name
 }

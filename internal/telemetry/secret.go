@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
@@ -129,18 +130,27 @@ func (s *SecretSource) read() (Secret, error) {
 	}
 	f, err := os.Open(s.file)
 	if err != nil {
-		return Secret{}, fmt.Errorf("read secret: %w", err)
+		return Secret{}, fmt.Errorf("%s cannot be read: %w", s.Place(), reason(err))
 	}
 	defer func() { _ = f.Close() }()
 	b, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
 	if err != nil {
-		return Secret{}, fmt.Errorf("read secret: %w", err)
+		return Secret{}, fmt.Errorf("%s cannot be read: %w", s.Place(), reason(err))
 	}
 	if len(b) > maxSecretFile {
 		return Secret{}, fmt.Errorf("%s is larger than %d bytes", s.Place(), maxSecretFile)
 	}
 	b = bytes.TrimPrefix(b, []byte("\ufeff"))
 	return checkSecret(string(bytes.TrimRight(b, "\r\n")), s.Place(), "is empty")
+}
+
+// reason is err without the path, which the message names already.
+func reason(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
 }
 
 // checkSecret refuses what could not be sent in a header: a secret with a line break inside is two secrets, or a file
