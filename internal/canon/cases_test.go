@@ -10,16 +10,6 @@ import (
 	"github.com/onefold-dev/onefold/internal/casetest"
 )
 
-// elsewhere lists the cases of type submit that say nothing about keys or
-// payloads; the server's tests judge them.
-var elsewhere = map[string]string{
-	"C019": "one key under two resources",
-	"C020": "needs a database that is away",
-	"C059": "the request's encoding is refused before it is read",
-	"C060": "the request's charset is refused before it is read",
-	"C077": "the server's limit on the body",
-}
-
 // decided holds the statuses of cases that leave the rule open, as this
 // package decides it.
 var decided = map[string][]int{
@@ -36,16 +26,11 @@ var decided = map[string][]int{
 // 422 another.
 func TestSubmitCases(t *testing.T) {
 	t.Parallel()
-	for _, theme := range []string{"key_normalisation", "fingerprint", "idempotency_scope", "replay", "storage"} {
-		for _, c := range casetest.Theme(t, theme) {
-			if c.Type() != "submit" || elsewhere[c.ID] != "" {
-				continue
-			}
-			t.Run(c.ID, func(t *testing.T) {
-				t.Parallel()
-				judgeSubmits(t, c)
-			})
-		}
+	for _, c := range casetest.Claimed(t, "internal/canon.TestSubmitCases") {
+		t.Run(c.ID, func(t *testing.T) {
+			t.Parallel()
+			judgeSubmits(t, c)
+		})
 	}
 }
 

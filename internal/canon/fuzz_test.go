@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/big"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -82,8 +83,7 @@ func refusedRightly(t *testing.T, raw []byte, err error) {
 	}
 }
 
-// decode reads raw with encoding/json, numbers as rationals where they are
-// small enough to write out.
+// decode reads raw with encoding/json, numbers as exact decimals.
 func decode(t *testing.T, raw []byte) any {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -91,29 +91,21 @@ func decode(t *testing.T, raw []byte) any {
 	if err := d.Decode(&v); err != nil {
 		t.Fatalf("encoding/json refuses what was accepted: %v", err)
 	}
-	return rational(v)
+	return exact(v)
 }
 
-func rational(v any) any {
+func exact(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for name := range v {
-			v[name] = rational(v[name])
+			v[name] = exact(v[name])
 		}
 	case []any:
 		for i := range v {
-			v[i] = rational(v[i])
+			v[i] = exact(v[i])
 		}
 	case json.Number:
-		number := strings.ToLower(string(v))
-		if _, exponent, _ := strings.Cut(number, "e"); len(strings.Trim(exponent, "+-0")) > 3 {
-			return "large"
-		}
-		r, ok := new(big.Rat).SetString(number)
-		if !ok {
-			return "unreadable " + number
-		}
-		return r.String()
+		return decimal(string(v))
 	}
 	return v
 }
@@ -205,4 +197,21 @@ func FuzzKey(f *testing.F) {
 			}
 		}
 	})
+}
+
+// decimal writes a number as coefficient and exponent, by way of big.Int.
+func decimal(number string) string {
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(number), "e")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	shift, _ := strconv.Atoi(exponent)
+	coefficient, ok := new(big.Int).SetString(whole+fraction, 10)
+	if !ok {
+		return "unreadable " + number
+	}
+	if coefficient.Sign() == 0 {
+		return "0"
+	}
+	digits := coefficient.String()
+	trimmed := strings.TrimRight(digits, "0")
+	return trimmed + "e" + strconv.Itoa(shift-len(fraction)+len(digits)-len(trimmed))
 }

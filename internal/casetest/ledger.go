@@ -1,0 +1,89 @@
+package casetest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Level says how much of the system a test puts around a case.
+type Level int
+
+const (
+	// Part judges a case by one package alone.
+	Part Level = iota + 1
+	// Whole judges it from outside, through the API of running processes.
+	Whole
+)
+
+// A Claim says that a test takes some cases.
+type Claim struct {
+	Test  string // folder and function, "internal/canon.TestSubmitCases"
+	Level Level
+	Cases []string
+}
+
+// Built lists the themes that are built so far, and the level at which each of
+// their cases must be claimed. Raise a theme to Whole with its tests.
+var Built = map[string]Level{
+	"key_normalisation": Part,
+	"idempotency_scope": Part,
+	"fingerprint":       Part,
+	"replay":            Part,
+	"storage":           Part,
+}
+
+// Claims is the ledger: every test that takes cases, and which.
+var Claims = []Claim{
+	{
+		Test:  "internal/canon.TestSubmitCases",
+		Level: Part,
+		Cases: slices.Concat(
+			ids("C001 C002 C004 C005 C006 C008 C009 C010 C011 C012 C013 C014 C015 C016 C017"), // key_normalisation
+			ids("C018"),      // idempotency_scope
+			ids("C021 C022"), // replay
+			ids("C031 C032 C033 C034 C036 C037 C038 C039 C041 C042 C043 C044 C045 C046 C048 C049 C051"), // fingerprint
+			ids("C052 C053 C054 C055 C056 C057 C058"),
+			ids("C063 C064 C071 C072 C074 C075 C079"), // storage
+		),
+	},
+}
+
+// Later lists cases of built themes that no test can take yet, with what they
+// wait for. An entry goes as soon as its case is claimed.
+var Later = map[string]string{
+	"C019": "one key under two resources: needs batches",
+	"C020": "needs a server whose database is away",
+	"C023": "needs batches and sources",
+	"C059": "a Content-Encoding is refused by the server",
+	"C060": "a charset is refused by the server",
+	"C061": "needs a worker and a provider",
+	"C062": "needs a worker and a provider",
+	"C065": "needs a worker and a provider",
+	"C066": "needs a worker and a provider",
+	"C068": "needs a worker and a provider",
+	"C069": "needs a worker and a provider",
+	"C076": "needs a worker and a provider",
+	"C077": "the limit on the body is the server's",
+	"C078": "needs a worker and a provider",
+}
+
+func ids(list string) []string { return strings.Fields(list) }
+
+// Claimed returns the cases the ledger gives to a test, so that the test takes
+// exactly those. It fails when there are none.
+func Claimed(tb testing.TB, test string) []Case {
+	tb.Helper()
+	var cases []Case
+	for _, claim := range Claims {
+		if claim.Test == test {
+			for _, id := range claim.Cases {
+				cases = append(cases, Get(tb, id))
+			}
+		}
+	}
+	if len(cases) == 0 {
+		tb.Fatalf("the ledger claims no cases for %s", test)
+	}
+	return cases
+}
