@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -47,8 +48,7 @@ func NewIn(t testing.TB, s *pg.Server) *DB {
 // Empty makes a database without the migrations, for those who test them.
 func Empty(t testing.TB) *DB {
 	t.Helper()
-	admin := shared(t)
-	return copyOf(t, admin, "template0")
+	return copyOf(t, shared(t), "template0")
 }
 
 // URL is the address of the database, as the cluster's superuser.
@@ -66,8 +66,27 @@ func (d *DB) Pool(t testing.TB) *pgxpool.Pool {
 	if err != nil {
 		t.Fatalf("open a pool on the test database: %v", err)
 	}
-	t.Cleanup(pool.Close)
+	t.Cleanup(func() { closePool(t, pool) })
 	return pool
+}
+
+// closePatience bounds the wait for connections that a test did not give back.
+const closePatience = 10 * time.Second
+
+// closePool names the mistake of a test that leaves a connection or a transaction
+// open, where pgxpool would wait for it until the whole binary is timed out.
+func closePool(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	closed := make(chan struct{})
+	go func() {
+		pool.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closePatience):
+		t.Errorf("the test left %d connections of its pool in use", pool.Stat().AcquiredConns())
+	}
 }
 
 // Cluster starts a cluster for this test alone, which the test may stop, crash

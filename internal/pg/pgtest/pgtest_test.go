@@ -1,7 +1,6 @@
 package pgtest_test
 
 import (
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -13,25 +12,24 @@ import (
 // what one test writes no other one sees.
 func TestNew(t *testing.T) {
 	t.Parallel()
-	const n = 8
-	names := make([]string, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			db := pgtest.New(t)
-			pool := db.Pool(t)
-			var tables int
-			err := pool.QueryRow(t.Context(), "SELECT current_database(), count(*) FROM pg_tables WHERE tablename = 'river_job'").
-				Scan(&names[i], &tables)
-			if err != nil || tables != 1 {
-				t.Errorf("database %d: got %d tables river_job, err %v; want 1", i, tables, err)
-			}
-			if _, err := pool.Exec(t.Context(), "CREATE TABLE public.mine (n int)"); err != nil {
-				t.Errorf("database %d: the table of another test is here: %v", i, err)
-			}
-		})
-	}
-	wg.Wait()
+	names := make([]string, 8)
+	t.Run("at once", func(t *testing.T) {
+		for i := range names {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				pool := pgtest.New(t).Pool(t)
+				var tables int
+				err := pool.QueryRow(t.Context(), "SELECT current_database(), count(*) FROM pg_tables WHERE tablename = 'river_job'").
+					Scan(&names[i], &tables)
+				if err != nil || tables != 1 {
+					t.Errorf("got %d tables river_job, err %v; want 1", tables, err)
+				}
+				if _, err := pool.Exec(t.Context(), "CREATE TABLE public.mine (n int)"); err != nil {
+					t.Errorf("the table of another test is here: %v", err)
+				}
+			})
+		}
+	})
 	seen := map[string]bool{}
 	for _, name := range names {
 		if seen[name] {
