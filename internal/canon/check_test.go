@@ -245,3 +245,24 @@ func TestErrorPathsAreShort(t *testing.T) {
 		t.Error("the message holds unescaped characters of a name")
 	}
 }
+
+// TestEveryByteAtEveryOffset: a string is looked at eight bytes a step; each
+// byte must be seen wherever in a step it stands, beside any other.
+func TestEveryByteAtEveryOffset(t *testing.T) {
+	t.Parallel()
+	for _, filler := range []string{"x", " ", "\x7f", "!", "#", "[", "]", "é"} {
+		for b := range 256 {
+			for offset := range 18 {
+				raw := []byte(`"` + strings.Repeat(filler, offset) + string([]byte{byte(b)}) + strings.Repeat(filler, 17-offset) + `"`)
+				plain := b >= 0x20 && b < 0x80 && b != '"' && b != '\\'
+				canonical, err := canon.Canonical(raw)
+				if (err == nil) != plain {
+					t.Fatalf("byte %#x at %d among %q: %v", b, offset, filler, err)
+				}
+				if plain && string(canonical) != string(raw) {
+					t.Fatalf("byte %#x at %d among %q became %q", b, offset, filler, canonical)
+				}
+			}
+		}
+	}
+}
