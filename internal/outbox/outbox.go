@@ -91,6 +91,7 @@ type Outbox struct {
 	marks    *group.Group[*claim, *claimed]
 	outcomes *group.Group[*ending, bool]
 	flights  *flights
+	strays   strays
 }
 
 // New makes an outbox; one with a Pool has to be closed.
