@@ -54,5 +54,3 @@ func cut(s string, n int) string {
 	}
 	return s[:n] + "…"
 }
-
-func maskQuotes(s string, _ []byte) string { return s }

@@ -20,8 +20,14 @@ type upstreamError struct {
 }
 
 // errorIn finds an error in a document: {"error": {...}} or {"error": "..."}, {"errors": [...]}, {"type": "error"},
-// and, where there are no choices, {"detail": ...} and {"message": ..., "code": ...}. Google wraps it in an array.
+// an error inside a choice, and, where there are no choices, {"detail": ...} and {"message": ..., "code": ...}. Google
+// wraps it in an array.
 func errorIn(doc *delta.Value) *upstreamError {
+	for _, c := range doc.Get("choices").Items() {
+		if e := c.Get("error"); e.IsObject() {
+			return &upstreamError{words: words(e), status: embedded(e), message: messageOf(e)}
+		}
+	}
 	if items := doc.Items(); len(items) > 0 {
 		doc = items[0]
 	}

@@ -67,7 +67,9 @@ func (s *stream) take(e wire.Event) *provider.Error {
 	if s.size += int64(len(data)); s.size > s.x.MaxReply() && int64(s.doc.Len()) > s.x.MaxReply() {
 		return s.reject(provider.CodeResultTooLarge, "the reply is larger than the limit", nil)
 	}
-	s.merge(piece)
+	if piece.Get("choices") != nil || piece.Get("usage") != nil {
+		s.merge(piece) // anything else is a ping or a note of some gateway
+	}
 	return nil
 }
 
@@ -156,6 +158,9 @@ func (s *stream) finished() bool {
 func (s *stream) close(err error) (*provider.Response, *provider.Error) {
 	if !s.ended && !s.finished() {
 		return nil, s.x.Fail(err, true, s.partial())
+	}
+	if s.doc.Get("choices") == nil {
+		return nil, s.x.New(provider.CodeEmpty, "the stream ended without a choice")
 	}
 	s.shape()
 	resp, code, message := finish(s.doc, true)

@@ -84,12 +84,16 @@ func (m *meter) connected(reused bool) {
 	m.advance(provider.PhaseWriting)
 }
 
-// progress moves the idle deadline.
+// progress moves the idle deadline. What comes after a terminal signal (of one choice of several) makes the call wait
+// for tokens again.
 func (m *meter) progress() {
 	m.advance(provider.PhaseFirstToken)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.layer == layerIdle && m.limits.Idle > 0 {
+	switch {
+	case m.layer == layerTail:
+		m.wait(layerIdle, m.limits.Idle)
+	case m.limits.Idle > 0:
 		m.deadline = time.Now().Add(m.limits.Idle)
 	}
 }
