@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -166,6 +167,9 @@ func (r *yamlReader) scalar(n ast.Node, pos Pos, path string) *value {
 	case *ast.FloatNode:
 		return r.number(n.Token, pos, path)
 	case *ast.StringNode:
+		if n.Token.Type == token.StringType && looksNumeric.MatchString(n.Value) {
+			return r.number(n.Token, pos, path) // the parser takes 1e3 and what overflows a uint64 for texts
+		}
 		return &value{t: tString, s: n.Value, pos: pos}
 	case *ast.LiteralNode:
 		return &value{t: tString, s: n.Value.Value, pos: pos}
@@ -178,6 +182,9 @@ func (r *yamlReader) scalar(n ast.Node, pos Pos, path string) *value {
 	}
 	return nil
 }
+
+// looksNumeric is what a plain scalar of YAML 1.2 is a number by.
+var looksNumeric = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
 
 func (r *yamlReader) number(t *token.Token, pos Pos, path string) *value {
 	if !isJSONNumber(t.Value) {
