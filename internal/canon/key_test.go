@@ -143,8 +143,23 @@ func TestChildKey(t *testing.T) {
 	long := strings.Repeat("n", 300)
 	seen := map[string][]any{}
 	for _, c := range [][]any{
-		{id, 1, "a"}, {id, 2, "a"}, {id, 1, "b"}, {id, 11, "a"}, {id, 1, "1:a"}, {id, 1, ""}, {id + ":1", 1, "a"}, {id, 1, "1:1:a"},
-		{id, 1, long}, {id, 1, long + "n"}, {id, 2, long}, {id, 1, "a b"}, {id, 1, "é"}, {id, 1, "e\u0301"}, {id, 1, "a\n"}, {"", 1, "a"}, {":", 1, "a"},
+		{id, 1, "a"},
+		{id, 2, "a"},
+		{id, 1, "b"},
+		{id, 11, "a"},
+		{id, 1, "1:a"},
+		{id, 1, ""},
+		{id + ":1", 1, "a"},
+		{id, 1, "1:1:a"},
+		{id, 1, long},
+		{id, 1, long + "n"},
+		{id, 2, long},
+		{id, 1, "a b"},
+		{id, 1, "é"},
+		{id, 1, "e\u0301"},
+		{id, 1, "a\n"},
+		{"", 1, "a"},
+		{":", 1, "a"},
 	} {
 		key := canon.ChildKey(c[0].(string), c[1].(int), c[2].(string))
 		if other, ok := seen[key]; ok {
