@@ -191,6 +191,10 @@ func (s *Server) args() []string {
 		"timezone":                "UTC",
 		"log_timezone":            "UTC",
 	}
+	if s.folder.owner {
+		// In its folder, so that nothing stays in /dev/shm after a kill -9.
+		settings["dynamic_shared_memory_type"] = "mmap"
+	}
 	maps.Copy(settings, s.opts.Settings)
 	args := []string{"-D", s.folder.data(), "-p", strconv.Itoa(s.port)}
 	for _, name := range slices.Sorted(maps.Keys(settings)) {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -247,6 +248,31 @@ func TestContextEnds(t *testing.T) {
 	if _, err := os.Stat(s.Dir()); !os.IsNotExist(err) {
 		t.Errorf("the folder of an ephemeral cluster is still there: %v", err)
 	}
+}
+
+// TestForgotten drops the Server, as the tests of a whole binary do that never
+// stop theirs: a collected Server must not take Postgres with it.
+func TestForgotten(t *testing.T) {
+	t.Parallel()
+	url, pid, done := func() (string, int, <-chan struct{}) {
+		s, err := Start(context.Background(), Opts{Ephemeral: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.URL("postgres"), s.PID(), s.Done()
+	}()
+	for range 20 { // what a collection sets off takes a moment to end the server
+		runtime.GC()
+		conn, err := pgx.Connect(t.Context(), url)
+		if err != nil {
+			t.Fatalf("the server is gone: %v", err)
+		}
+		conn.Close(t.Context())
+	}
+	if err := syscall.Kill(pid, syscall.SIGQUIT); err != nil {
+		t.Fatal(err)
+	}
+	<-done
 }
 
 // TestStalePIDFile kills the server so that its postmaster.pid stays, as after a
