@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -20,9 +22,13 @@ type dbFlags struct {
 // survive a pooler.
 func (f *dbFlags) url(e *env) (string, error) {
 	for _, u := range []string{f.DatabaseURL, e.getenv("ONEFOLD_DATABASE_DIRECT_URL"), e.getenv("ONEFOLD_DATABASE_URL")} {
-		if u != "" {
-			return u, nil
+		if u == "" {
+			continue
 		}
+		if _, err := pgxpool.ParseConfig(u); err != nil { // its text may quote the password
+			return "", usage("the database's URL cannot be read", "Write it like postgres://USER:PASSWORD@HOST:5432/DATABASE.")
+		}
+		return u, nil
 	}
 	return "", usage("no database is given", "Set ONEFOLD_DATABASE_URL, as in postgres://onefold@localhost/onefold, or give --database-url.")
 }
@@ -35,7 +41,7 @@ func (f *dbFlags) open(ctx context.Context, e *env) (*pgxpool.Pool, error) {
 	}
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, usage("the database's URL cannot be read", "Write it like postgres://USER:PASSWORD@HOST:5432/DATABASE.")
+		return nil, fmt.Errorf("read the database's URL: %s", telemetry.ScrubError(err))
 	}
 	cfg.MaxConns = 2
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
@@ -62,8 +68,13 @@ func dbProblem(err error) error {
 	case errors.Is(err, migrations.ErrOutdated):
 		return &problem{code: exitError, message: "the database has no schema, or an old one", fix: "Run `onefold migrate`.", cause: err}
 	}
+	what := telemetry.ScrubError(err)
+	var op *net.OpError
+	if errors.As(err, &op) && op.Addr != nil { // pgx repeats itself for each way it tried
+		what = fmt.Sprintf("%s cannot be reached: %v", op.Addr, op.Err)
+	}
 	return &problem{
-		code: exitUnavailable, message: "the database: " + telemetry.ScrubError(err), cause: err,
+		code: exitUnavailable, message: "the database: " + what, cause: err,
 		fix: "Check that it runs, the URL, and that this user may connect.",
 	}
 }
