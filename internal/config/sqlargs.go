@@ -24,6 +24,8 @@ var sqlRoots = map[string]bool{
 
 var firstWords = []string{"INSERT", "UPDATE", "DELETE", "MERGE", "SELECT", "WITH"}
 
+var errFirstWord = errors.New("the statement must begin with INSERT, UPDATE, DELETE, MERGE, SELECT or WITH")
+
 // parseSQL finds the named arguments of one statement. Quoted text, comments and operators made with @ stay as they
 // are; what Postgres would read as part of another token is no argument.
 func parseSQL(sql string) (*statement, error) {
@@ -32,7 +34,7 @@ func parseSQL(sql string) (*statement, error) {
 		return nil, err
 	}
 	if !slices.Contains(firstWords, strings.ToUpper(s.first)) {
-		return nil, errors.New("the statement must begin with INSERT, UPDATE, DELETE, MERGE, SELECT or WITH")
+		return nil, errFirstWord
 	}
 	return &statement{text: strings.TrimSpace(s.out.String()), args: s.args}, nil
 }
@@ -97,6 +99,8 @@ func (s *sqlScanner) token(rest string) error {
 	switch {
 	case isWordStart(c):
 		return s.word(rest)
+	case s.first == "" && c != '(':
+		return errFirstWord
 	case c == '\'':
 		return s.quoted(rest, '\'', false)
 	case c == '"':
