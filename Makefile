@@ -9,9 +9,9 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TOOL    := go tool -modfile=tools/go.mod
 GOTEST  := go test -race -shuffle=on -count=1 -timeout=$(TESTTIME)
 
-# Folders that need the tag to have anything to test.
-FAILPOINT_TESTS = $(shell grep -rlE --include='*_test.go' '^//go:build .*failpoints' e2e 2>/dev/null | head -1)
-BENCH           = $(wildcard bench/go.mod)
+# Packages that test what only a build with failpoints has.
+FAILPOINTS = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^//go:build (.*[^!a-z])?failpoints' .)))
+BENCH      = $(wildcard bench/go.mod)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo dev build test check fuzz break bench postgres modules test-in-cluster
@@ -35,7 +35,7 @@ test: modules postgres ## Run all tests on a real Postgres, with the race detect
 
 test-in-cluster:
 	$(GOTEST) ./...
-	$(if $(FAILPOINT_TESTS),$(GOTEST) -tags failpoints ./e2e/...)
+	$(if $(FAILPOINTS),$(GOTEST) -tags failpoints $(FAILPOINTS))
 	$(if $(BENCH),cd bench && go vet ./... && go build -o /dev/null ./...)
 
 check: ## Vet, staticcheck, formatting, generated files
