@@ -17,6 +17,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/kinds"
 	"github.com/onefold-dev/onefold/internal/telemetry"
+	"github.com/onefold-dev/onefold/migrations"
 )
 
 // App is a started process: what its parts are built from.
@@ -154,3 +155,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	}
 }
+
+// Ready says whether the database answers and has the schema this program
+// needs.
+func (a *App) Ready(ctx context.Context) error { return migrations.Check(ctx, a.Pool) }

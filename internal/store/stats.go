@@ -18,17 +18,18 @@ type Latency struct {
 // statsScan is how many of a tenant's newest tasks are looked at.
 const statsScan = 1000
 
-// TaskLatency measures a tenant's newest succeeded tasks of a kind.
+// TaskLatency measures a tenant's newest succeeded tasks of a kind. A second
+// attempt moves run_at, so such a task counts from its creation.
 func TaskLatency(ctx context.Context, db DBTX, tenant, kind string) (Latency, error) {
 	var l Latency
 	var p50, p95, run float64
 	err := db.QueryRow(ctx, `
 SELECT count(*),
-       coalesce(percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM t.finished_at - t.run_at)), 0)::float8,
-       coalesce(percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM t.finished_at - t.run_at)), 0)::float8,
+       coalesce(percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM t.finished_at - t.due_at)), 0)::float8,
+       coalesce(percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM t.finished_at - t.due_at)), 0)::float8,
        coalesce(percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM t.finished_at - t.started_at)), 0)::float8
 FROM (
-    SELECT kind, state, run_at, started_at, finished_at
+    SELECT kind, state, started_at, finished_at, CASE WHEN total_attempts > 1 THEN created_at ELSE run_at END AS due_at
     FROM onefold.tasks
     WHERE tenant = $1
     ORDER BY id DESC

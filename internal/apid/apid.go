@@ -1,0 +1,81 @@
+// Package apid decides how an API process is put together, and in which order
+// it starts and stops.
+package apid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/onefold-dev/onefold/internal/auth"
+	"github.com/onefold-dev/onefold/internal/boot"
+	"github.com/onefold-dev/onefold/internal/job"
+	"github.com/onefold-dev/onefold/internal/outbox"
+	"github.com/onefold-dev/onefold/internal/server"
+	"github.com/onefold-dev/onefold/internal/submit"
+	"github.com/onefold-dev/onefold/internal/wait"
+)
+
+// stopTime is how long requests under way may take once the process is to stop.
+const stopTime = 20 * time.Second
+
+// Run serves the API until ctx ends, then lets requests under way finish.
+// listening, which may be nil, is told the address once requests are taken.
+func Run(ctx context.Context, app *boot.App, listening func(addr string)) error {
+	notifier := job.NewNotifier(app.Pool, app.Log)
+	defer notifier.Close()
+	submits := submit.New(submit.Config{
+		Pool: app.Pool, Kinds: app.Kinds, Outbox: outbox.New(outbox.Opts{Config: app.Kinds.Config()}), Notifier: notifier, Log: app.Log,
+	})
+	defer submits.Close()
+	waiter := wait.New(wait.Config{Pool: app.Pool, Connect: app.Direct, Log: app.Log})
+	s, err := server.New(server.Config{
+		DB: app.Pool, Submit: submits, Auth: auth.New(app.Pool), Wait: waiter, Log: app.Log, Ready: app.Ready,
+		Version: boot.Version, Stopping: ctx,
+	})
+	if err != nil {
+		return err
+	}
+	admin, err := app.Admin()
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", app.Config.Addr)
+	if err != nil {
+		return fmt.Errorf("listen for requests: %w", err)
+	}
+	app.Log.Info("listening", "addr", ln.Addr().String(), "version", boot.Version)
+	if listening != nil {
+		listening(ln.Addr().String())
+	}
+	return boot.Run(ctx, app.Log, admin,
+		boot.Part{Name: "waiter", Run: waiter.Run},
+		boot.Part{Name: "http", Run: func(ctx context.Context) error { return serveUntil(ctx, s.HTTP(), ln) }},
+	)
+}
+
+// serveUntil serves until ctx ends and the requests under way have finished, or
+// have taken too long.
+func serveUntil(ctx context.Context, srv *http.Server, ln net.Listener) error {
+	down := make(chan error, 1)
+	go func() {
+		<-ctx.Done()
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+		defer cancel()
+		err := srv.Shutdown(late)
+		if err != nil {
+			_ = srv.Close()
+		}
+		down <- err
+	}()
+	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	if err := <-down; err != nil {
+		return fmt.Errorf("requests still under way after %s were cut off", stopTime)
+	}
+	return nil
+}

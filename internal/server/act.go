@@ -1,0 +1,164 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/canon"
+	"github.com/onefold-dev/onefold/internal/submit"
+	"github.com/onefold-dev/onefold/internal/task"
+)
+
+// maxReason bounds what is written into the audit, in bytes.
+const maxReason = 1000
+
+// cancelBody may come with a cancel.
+type cancelBody struct {
+	Reason string `json:"reason,omitempty" doc:"Why, for the audit."`
+}
+
+// resolveBody is api.Resolve with the message a resolution as failed leaves.
+type resolveBody struct {
+	Action  api.Action      `json:"action" enum:"succeeded,failed,retry,finish"`
+	Epoch   int64           `json:"epoch" doc:"The task's epoch as you saw it."`
+	Reason  string          `json:"reason" doc:"How you know, for the audit."`
+	Result  json.RawMessage `json:"result,omitempty" doc:"With succeeded: the result, any JSON value. It is stored byte for byte."`
+	Message string          `json:"message,omitempty" doc:"With failed: what the task's error says."`
+}
+
+func (s *Server) cancel(ctx context.Context, x *exchange, in *byID) (*answer, error) {
+	id, err := in.task()
+	if err != nil {
+		return nil, err
+	}
+	f, err := x.fields("reason")
+	if err != nil {
+		return nil, err
+	}
+	row, err := s.Submit.Cancel(ctx, x.act(id, f))
+	if err != nil {
+		return nil, s.acted(ctx, x, id, err)
+	}
+	status := http.StatusOK
+	if row.State == api.Running {
+		status = http.StatusAccepted
+	}
+	return s.moved(ctx, x, status, row)
+}
+
+func (s *Server) retry(ctx context.Context, x *exchange, in *byID) (*answer, error) {
+	id, err := in.task()
+	if err != nil {
+		return nil, err
+	}
+	f, err := x.fields("epoch", "reason")
+	if err != nil {
+		return nil, err
+	}
+	row, err := s.Submit.Retry(ctx, x.act(id, f))
+	if err != nil {
+		return nil, s.acted(ctx, x, id, err)
+	}
+	return s.moved(ctx, x, http.StatusOK, row)
+}
+
+func (s *Server) resolve(ctx context.Context, x *exchange, in *byID) (*answer, error) {
+	id, err := in.task()
+	if err != nil {
+		return nil, err
+	}
+	f, err := x.fields("action", "epoch", "reason", "result", "message")
+	if err != nil {
+		return nil, err
+	}
+	row, err := s.Submit.Resolve(ctx, x.act(id, f), submit.Resolution{Action: f.action, Result: f.result, Message: f.message})
+	if err != nil {
+		return nil, s.acted(ctx, x, id, err)
+	}
+	return s.moved(ctx, x, http.StatusOK, row)
+}
+
+// moved answers with the task after an act.
+func (s *Server) moved(ctx context.Context, x *exchange, status int, row *task.Row) (*answer, error) {
+	t := wire(row)
+	x.about(t)
+	a, err := taskAnswer(status, t)
+	if err != nil {
+		return nil, err
+	}
+	s.hint(ctx, a, row)
+	return a, nil
+}
+
+// acted is the error of an act; a task that is not there may have been purged.
+func (s *Server) acted(ctx context.Context, x *exchange, id task.ID, err error) error {
+	e, ok := err.(*api.Error)
+	if ok && e.Code == api.CodeNotFound {
+		return s.missing(ctx, x.who.Tenant, id)
+	}
+	return err
+}
+
+func (x *exchange) act(id task.ID, f fields) submit.Act {
+	return submit.Act{Tenant: x.who.Tenant, ID: id, Epoch: f.epoch, Reason: f.reason, Actor: x.who.Actor(), RequestID: x.id}
+}
+
+// fields are what the body of an act may hold.
+type fields struct {
+	action, reason, message string
+	epoch                   *int64
+	result                  []byte
+}
+
+// fields reads the body of an act as strictly as a submit's.
+func (x *exchange) fields(known ...string) (f fields, err error) {
+	body, err := x.body(maxAct)
+	if err != nil || len(body) == 0 {
+		return f, err
+	}
+	members, err := canon.Members(body)
+	if err != nil {
+		return f, submit.CanonError(err)
+	}
+	for _, m := range members {
+		if !contains(known, m.Name) {
+			return f, api.Errorf(api.CodeUnknownField, "the body has a field that does not exist").
+				WithField(printable(m.Name)).WithFix("Remove it. The fields are %s.", strings.Join(known, ", "))
+		}
+		if err := f.set(m.Name, m.Value); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+func (f *fields) set(name string, v []byte) error {
+	switch name {
+	case "epoch":
+		n, err := strconv.ParseInt(string(v), 10, 64)
+		if err != nil || n < 0 {
+			return api.Errorf(api.CodeInvalidField, "epoch is not a whole number").WithField(name)
+		}
+		f.epoch = &n
+	case "result":
+		f.result = v
+	default:
+		var text string
+		if v[0] != '"' || json.Unmarshal(v, &text) != nil || len(text) > maxReason {
+			return api.Errorf(api.CodeInvalidField, "%s is not a string of at most %d bytes", name, maxReason).WithField(name)
+		}
+		switch name {
+		case "action":
+			f.action = text
+		case "reason":
+			f.reason = text
+		case "message":
+			f.message = text
+		}
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package server
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/store"
+	"github.com/onefold-dev/onefold/internal/task"
+)
+
+// wire is a row as callers see it.
+func wire(r *task.Row) *api.Task {
+	deadline := r.Deadline.UTC()
+	t := &api.Task{
+		ID: r.ID.String(), Kind: r.Kind, Key: r.Key, State: r.State, Run: int(r.Run), Epoch: r.Epoch,
+		InputHash: hex.EncodeToString(r.InputHash), Result: r.Result, FinishReason: r.FinishReason, Truncated: r.Truncated,
+		Attempts: int(r.Attempts), Duplicates: r.Duplicates, Priority: int(r.Priority), CancelAsked: r.CancelRequested && r.State == api.Running,
+		RunAt: r.RunAt.UTC(), Deadline: &deadline, CreatedAt: r.CreatedAt.UTC(), StartedAt: utc(r.StartedAt),
+		FinishedAt: utc(r.FinishedAt), ExpiresAt: utc(r.ExpiresAt), TraceID: r.TraceID, Metadata: r.Metadata,
+	}
+	if r.TotalAttempts > 0 {
+		u := r.Usage
+		t.Usage = &u
+	}
+	if r.ErrorCode != "" {
+		t.Error = taskError(r.ErrorCode, r.ErrorMessage, r.Permanent())
+	}
+	return t
+}
+
+func taskError(code, message string, permanent bool) *api.TaskError {
+	return &api.TaskError{Code: code, Message: message, Permanent: permanent, Fix: api.Codes[api.Code(code)].Fix}
+}
+
+func utc(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
+}
+
+// etag names a state of a task: everything callers see of it but duplicates,
+// which change while nothing of the task does. It is weak for that reason.
+func etag(r *task.Row) (string, error) {
+	t := wire(r)
+	t.Duplicates, t.Result = 0, nil
+	b, err := json.Marshal(t)
+	if err != nil {
+		return "", fmt.Errorf("encode task %s: %w", r.ID, err)
+	}
+	h := sha256.New()
+	h.Write(b)
+	h.Write(r.ResultHash)
+	fmt.Fprint(h, r.PayloadPurgedAt != nil)
+	return `W/"` + hex.EncodeToString(h.Sum(nil)[:16]) + `"`, nil
+}
+
+// strongTag names bytes that never change.
+func strongTag(hash []byte) string { return `"` + hex.EncodeToString(hash) + `"` }
+
+// wireEffect is an effect as callers see it.
+func wireEffect(e store.Effect) api.Effect {
+	w := api.Effect{
+		ID: e.ID.String(), TaskID: e.TaskID.String(), Run: int(e.Run), Name: e.Name, Type: e.Type, Destination: e.Destination,
+		State: e.State, Attempts: int(e.Attempts), CreatedAt: e.CreatedAt.UTC(), FinishedAt: utc(e.FinishedAt),
+	}
+	if e.State == api.EffectWaiting {
+		next := e.NextAt.UTC()
+		w.NextAt = &next
+	}
+	if e.ErrorCode != "" {
+		w.Error = taskError(e.ErrorCode, e.ErrorMessage, e.State == api.EffectDead)
+	}
+	return w
+}

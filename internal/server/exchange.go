@@ -1,0 +1,160 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path"
+	"runtime/debug"
+
+	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/auth"
+	"github.com/onefold-dev/onefold/internal/telemetry"
+)
+
+// headerRequestID carries the request's id in both directions.
+const headerRequestID = "Request-Id"
+
+// exchange is one request with its answer on the way.
+type exchange struct {
+	r       *http.Request
+	w       *recorder
+	line    *telemetry.Line
+	id      string // request id
+	traceID string
+	who     auth.Identity // after authentication
+}
+
+type exchangeKey struct{}
+
+func exchangeFrom(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// recorder notes what is answered, for the request's line in the log.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// ServeHTTP serves one request and logs one line about it.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{w: &recorder{ResponseWriter: w}, id: requestID(r)}
+	x.traceID, _ = telemetry.TraceID(r.Header.Get("traceparent"))
+	x.line = telemetry.NewLine(s.Log, telemetry.MsgRequest, slog.String("method", clip(r.Method, 16)))
+	attrs := []slog.Attr{slog.String(telemetry.KeyRequestID, x.id)}
+	if x.traceID != "" {
+		attrs = append(attrs, slog.String(telemetry.KeyTraceID, x.traceID))
+	}
+	ctx := telemetry.With(context.WithValue(r.Context(), exchangeKey{}, x), attrs...)
+	x.r = r.WithContext(ctx)
+	x.w.Header().Set(headerRequestID, x.id)
+	defer s.finish(ctx, x)
+	s.dispatch(x)
+}
+
+// requestID is the caller's own where it may be taken over, else a fresh one.
+func requestID(r *http.Request) string {
+	if lines := r.Header.Values(headerRequestID); len(lines) == 1 {
+		return telemetry.RequestID(lines[0])
+	}
+	return telemetry.NewRequestID()
+}
+
+// dispatch finds the route. What the mux would answer by itself, in plain text
+// or by a redirect that turns a POST into a GET, is a problem document here.
+func (s *Server) dispatch(x *exchange) {
+	if p := x.r.URL.Path; p != path.Clean("/"+p) {
+		s.fail(x, notThere())
+		return
+	}
+	h, pattern := s.mux.Handler(x.r)
+	if pattern == "" {
+		probe := &prober{header: http.Header{}}
+		h.ServeHTTP(probe, x.r)
+		if probe.status == http.StatusMethodNotAllowed {
+			x.w.Header().Set("Allow", probe.header.Get("Allow"))
+			s.fail(x, api.Errorf(api.CodeMethod, "this path does not take the method; it takes %s", probe.header.Get("Allow")))
+			return
+		}
+		s.fail(x, notThere())
+		return
+	}
+	x.line.Add(slog.String("route", pattern))
+	s.mux.ServeHTTP(x.w, x.r)
+}
+
+func notThere() error {
+	return api.Errorf(api.CodeNotFound, "there is no such path").WithFix("See /openapi.yaml for the paths there are.")
+}
+
+// prober learns what the mux would answer.
+type prober struct {
+	header http.Header
+	status int
+}
+
+func (p *prober) Header() http.Header         { return p.header }
+func (p *prober) WriteHeader(status int)      { p.status = status }
+func (p *prober) Write(b []byte) (int, error) { return len(b), nil }
+
+// finish answers for a handler that panicked, and writes the request's line.
+func (s *Server) finish(ctx context.Context, x *exchange) {
+	if p := recover(); p != nil {
+		x.line.Add(slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
+		if x.w.status != 0 {
+			// Half an answer is out: the connection must break, or the caller
+			// would take it for a whole one.
+			x.line.Raise(slog.LevelError)
+			x.emit(ctx)
+			panic(http.ErrAbortHandler)
+		}
+		s.fail(x, fmt.Errorf("handler panicked: %v", p))
+	}
+	x.emit(ctx)
+}
+
+func (x *exchange) emit(ctx context.Context) {
+	status := x.w.status
+	if status == 0 {
+		status = 499 // the caller went away before there was an answer
+	}
+	x.line.Add(slog.Int("status", status), slog.Int64("bytes_out", x.w.bytes),
+		slog.String("remote", x.r.RemoteAddr), slog.String("user_agent", clip(x.r.UserAgent(), 128)))
+	if x.who.KeyID != "" {
+		x.line.Add(slog.String(telemetry.KeyTenant, x.who.Tenant), slog.String("api_key_id", x.who.KeyID))
+	}
+	if status >= 500 {
+		x.line.Raise(slog.LevelWarn)
+	}
+	x.line.Emit(ctx)
+}
+
+func clip(s string, n int) string {
+	if len(s) > n {
+		return s[:n]
+	}
+	return s
+}

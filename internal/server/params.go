@@ -1,0 +1,87 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/task"
+)
+
+// byID are the parameters of routes about one task.
+type byID struct {
+	ID string `path:"id" doc:"The task's id, as the submit returned it."`
+}
+
+// task is the id asked for. What is no id is answered like an id that nobody
+// has: to a caller ids are opaque.
+func (p byID) task() (task.ID, error) {
+	id, err := uuid.Parse(p.ID)
+	if err != nil || len(p.ID) != 36 {
+		return task.ID{}, noTask()
+	}
+	return id, nil
+}
+
+func noTask() error { return api.Errorf(api.CodeNotFound, "there is no such task") }
+
+// waiting is the parameter that holds an answer.
+type waiting struct {
+	Wait string `query:"wait" doc:"Hold the answer until the task has settled, at most this long: \"30s\" or \"30\", up to 60 s." example:"30s"`
+}
+
+func (p waiting) duration() (time.Duration, error) {
+	if p.Wait == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(p.Wait)
+	if err != nil {
+		if n, nerr := strconv.ParseUint(p.Wait, 10, 16); nerr == nil {
+			d, err = time.Duration(n)*time.Second, nil
+		}
+	}
+	if err != nil || d < 0 || d > maxWait {
+		return 0, api.Errorf(api.CodeInvalidParam, "wait is not a time from 0 to 60 s").WithField("wait").WithFix(`Send wait=30s; for longer waits ask again.`)
+	}
+	return d, nil
+}
+
+// preferred reads `Prefer: wait=N` (RFC 7240), in seconds. What is no such
+// preference is ignored, as the standard says, and more than can be granted is
+// granted as far as it can be.
+func preferred(h http.Header) (time.Duration, bool) {
+	for _, line := range h.Values("Prefer") {
+		for pref := range strings.SplitSeq(line, ",") {
+			pref, _, _ = strings.Cut(pref, ";")
+			name, value, _ := strings.Cut(pref, "=")
+			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
+				continue
+			}
+			n, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 32)
+			if err != nil {
+				return 0, false
+			}
+			return min(time.Duration(n)*time.Second, maxWait), true
+		}
+	}
+	return 0, false
+}
+
+// fresh says whether the caller's copy is still good: If-None-Match names tag.
+// Weak comparison, as RFC 9110 asks for here.
+func fresh(h http.Header, tag string) bool {
+	tag = strings.TrimPrefix(tag, "W/")
+	for _, line := range h.Values("If-None-Match") {
+		for have := range strings.SplitSeq(line, ",") {
+			have = strings.TrimPrefix(strings.TrimSpace(have), "W/")
+			if have == tag || have == "*" {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,191 @@
+package server
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/store"
+)
+
+const problemType = "application/problem+json"
+
+// problem is an api.Error on the wire (RFC 9457). It never holds what the caller
+// sent, names of fields apart.
+type problem struct {
+	Title     string     `json:"title" doc:"The status in words."`
+	Status    int        `json:"status" doc:"The HTTP status."`
+	Code      string     `json:"code" doc:"A stable word for the situation; see docs/errors.md. Programs decide by it."`
+	Detail    string     `json:"detail" doc:"What is wrong, for people."`
+	Fix       string     `json:"fix,omitempty" doc:"What to do about it."`
+	Field     string     `json:"field,omitempty" doc:"The field, parameter or header at fault."`
+	Mismatch  []string   `json:"mismatch,omitempty" doc:"With key_reused: the fields that differ from the first payload."`
+	TaskID    string     `json:"task_id,omitempty" doc:"The task concerned."`
+	RequestID string     `json:"request_id" doc:"To be quoted when asking for help."`
+	Tombstone *tombstone `json:"tombstone,omitempty" doc:"With expired: what is still known of the task."`
+}
+
+// tombstone is what is known of a task past its retention.
+type tombstone struct {
+	State      api.State  `json:"state" enum:"succeeded,failed,cancelled"`
+	ErrorCode  string     `json:"error_code,omitempty"`
+	ResultHash string     `json:"result_hash,omitempty" doc:"Hex SHA-256 of the result's bytes."`
+	PurgedAt   *time.Time `json:"purged_at,omitempty" doc:"Absent while the purge is still to come."`
+}
+
+// gone is the error for a task past its retention.
+type gone struct {
+	err  *api.Error
+	tomb *tombstone
+}
+
+func (g *gone) Error() string { return g.err.Error() }
+func (g *gone) Unwrap() error { return g.err }
+
+func expired(state api.State, errorCode string, resultHash []byte, purgedAt *time.Time) error {
+	return &gone{
+		err:  api.Errorf(api.CodeExpired, "the task %s and is past its retention", was(state)),
+		tomb: &tombstone{State: state, ErrorCode: errorCode, ResultHash: hex.EncodeToString(resultHash), PurgedAt: purgedAt},
+	}
+}
+
+func was(s api.State) string {
+	if s == api.Cancelled {
+		return "was cancelled"
+	}
+	return string(s)
+}
+
+// fail answers with err.
+func (s *Server) fail(x *exchange, err error) {
+	h := x.w.Header()
+	if x.r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		return // the caller is gone
+	}
+	p, after := s.problem(x, err)
+	body, jerr := json.Marshal(p)
+	if jerr != nil {
+		panic(jerr) // texts and numbers only
+	}
+	h.Set("Content-Type", problemType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if after > 0 {
+		h.Set("Retry-After", seconds(after))
+	}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="onefold"`)
+	}
+	x.w.WriteHeader(p.Status)
+	_, _ = x.w.Write(body)
+}
+
+// problem is the document for err, and after what time to try again.
+func (s *Server) problem(x *exchange, err error) (*problem, time.Duration) {
+	e := s.caller(x, err)
+	p := &problem{
+		Title: http.StatusText(e.Status), Status: e.Status, Code: string(e.Code), Detail: e.Message, Fix: e.Fix, Field: e.Field,
+		Mismatch: e.Mismatch, TaskID: e.TaskID, RequestID: x.id,
+	}
+	var g *gone
+	if errors.As(err, &g) {
+		p.Tombstone = g.tomb
+	}
+	x.line.Add(slog.String("code", p.Code))
+	return p, e.RetryAfter
+}
+
+// caller is err as the caller may see it. What has no code is logged in full
+// and told as internal; what the database's absence explains is told as that.
+func (s *Server) caller(x *exchange, err error) *api.Error {
+	var e *api.Error
+	if errors.As(err, &e) {
+		if row, ok := api.Codes[e.Code]; ok && row.Status != 0 {
+			c := *e
+			c.Status = row.Status
+			if c.Fix == "" {
+				c.Fix = row.Fix
+			}
+			return &c
+		}
+		err = fmt.Errorf("code %s has no status: %w", e.Code, err)
+	}
+	x.line.Fail(err)
+	if away(err) {
+		return api.Errorf(api.CodeUnavailable, "the database cannot be reached").WithRetryAfter(2 * time.Second)
+	}
+	return api.Errorf(api.CodeInternal, "an internal error happened; the log has it under this request's id")
+}
+
+// away says whether err comes from the database being away or too busy.
+func away(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return store.Away(err)
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed)
+}
+
+// seconds writes a Retry-After: whole seconds, rounded up, at least one.
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(max(int64(math.Ceil(d.Seconds())), 1), 10)
+}
+
+// The methods that make a problem an error of huma's.
+func (p *problem) Error() string  { return p.Code + ": " + p.Detail }
+func (p *problem) GetStatus() int { return p.Status }
+
+// ContentType is the media type huma writes it under.
+func (p *problem) ContentType(string) string { return problemType }
+
+// hookErrors makes huma's own refusals, which are about parameters, problems of
+// ours. huma keeps the makers of errors in package variables; they are set once,
+// before the first route.
+var hookErrors = sync.OnceFunc(func() {
+	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
+		return refusedParams("", status, msg, errs)
+	}
+	huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
+		x := exchangeFrom(ctx.Context())
+		p := refusedParams(x.id, status, msg, errs)
+		x.line.Add(slog.String("code", p.Code))
+		return p
+	}
+})
+
+// refusedParams names the parameter at fault and what is wrong, not its value.
+func refusedParams(requestID string, status int, msg string, errs []error) *problem {
+	e := api.Errorf(api.CodeInvalidParam, "%s", msg)
+	if status >= 500 {
+		e = api.Errorf(api.CodeInternal, "an internal error happened")
+	}
+	var d *huma.ErrorDetail
+	if len(errs) > 0 && errors.As(errs[0], &d) {
+		_, e.Field, _ = strings.Cut(d.Location, ".") // query.limit -> limit
+		e.Field = clip(strconv.QuoteToASCII(e.Field)[1:], 64)
+		e.Field = strings.TrimSuffix(e.Field, `"`)
+		e.Message = e.Field + ": " + d.Message
+	}
+	return &problem{
+		Title: http.StatusText(e.Status), Status: e.Status, Code: string(e.Code), Detail: e.Message, Fix: e.Fix, Field: e.Field, RequestID: requestID,
+	}
+}

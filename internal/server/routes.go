@@ -1,0 +1,122 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/onefold-dev/onefold/api"
+)
+
+// routes registers everything the API serves. The statuses of a route are those
+// its handler gives; those that come before any handler (401, 403, and 503, 500
+// for all that read) are added by describe.
+func (s *Server) routes() {
+	// Callers: hand over a task, once.
+	serve(s, route{
+		method: http.MethodPost, path: "/v1/tasks", id: "submitTask", scopes: may(api.ScopeSubmit), resource: "tasks",
+		summary: "Submit a task", doc: docSubmit, body: api.Submit{}, keyed: true,
+		answers: is{
+			202: aTask("New. `created` is true; 202 also when a wait saw it finish.", "Location", "Retry-After", "Preference-Applied"),
+			200: aTask("The key already means this task, which stands as shown; or it was reopened.", "Idempotent-Replayed", "Retry-After", "Preference-Applied"),
+			400: refused, 408: refused, 413: refused, 415: refused, 422: refused, 429: refused, 409: refused,
+		},
+	}, s.submit)
+
+	// Callers: poll, with or without holding the answer. The client's Wait.
+	serve(s, route{
+		method: http.MethodGet, path: "/v1/tasks/{id}", id: "getTask", scopes: may(api.ScopeRead), resource: "tasks",
+		summary: "Read a task", doc: docGet,
+		answers: is{200: aTask("The task.", "ETag", "Retry-After"), 304: empty("Unchanged since the ETag.", "ETag", "Retry-After"), 400: refused, 404: refused, 410: refused},
+	}, s.get)
+
+	// Callers and operators: what was submitted, byte for byte.
+	serve(s, route{
+		method: http.MethodGet, path: "/v1/tasks/{id}/input", id: "getTaskInput", scopes: may(api.ScopeRead), resource: "tasks",
+		summary: "Read a task's input", doc: "The bytes of `input` as they were submitted.",
+		answers: is{200: raw("The input.", "ETag"), 304: empty("Unchanged since the ETag.", "ETag"), 404: refused, 410: refused},
+	}, s.input)
+
+	// Callers: the result, byte for byte.
+	serve(s, route{
+		method: http.MethodGet, path: "/v1/tasks/{id}/result", id: "getTaskResult", scopes: may(api.ScopeRead), resource: "tasks",
+		summary: "Read a task's result", doc: "The bytes of the result as they were stored. 409 `not_finished` while there is none.",
+		answers: is{200: raw("The result.", "ETag"), 304: empty("Unchanged since the ETag.", "ETag"), 404: refused, 409: refused, 410: refused},
+	}, s.result)
+
+	// Operators and callers: look for tasks. The client's List and Find.
+	serve(s, route{
+		method: http.MethodGet, path: "/v1/tasks", id: "listTasks", scopes: may(api.ScopeRead), resource: "tasks",
+		summary: "List tasks", doc: docList,
+		answers: is{200: listOf[api.Task]("One page, newest first."), 400: refused},
+	}, s.list)
+
+	// Callers and operators: stop a task that is not wanted any more.
+	serve(s, route{
+		method: http.MethodPost, path: "/v1/tasks/{id}/cancel", id: "cancelTask", scopes: may(api.ScopeSubmit, api.ScopeOperate), resource: "tasks",
+		summary: "Cancel a task", doc: docCancel, body: cancelBody{}, bodyOptional: true,
+		answers: is{200: aTask("Cancelled."), 202: aTask("It runs: cancelling is asked for.", "Retry-After"), 400: refused, 404: refused, 408: refused, 409: refused, 410: refused, 413: refused, 415: refused},
+	}, s.cancel)
+
+	// Operators: run a failed or unknown task again.
+	serve(s, route{
+		method: http.MethodPost, path: "/v1/tasks/{id}/retry", id: "retryTask", scopes: may(api.ScopeOperate), resource: "tasks",
+		summary: "Run a task again", doc: docRetry, body: api.Retry{},
+		answers: is{200: aTask("It is pending again.", "Retry-After"), 400: refused, 404: refused, 408: refused, 409: refused, 410: refused, 413: refused, 415: refused},
+	}, s.retry)
+
+	// Operators: say what became of a task whose outcome is unknown.
+	serve(s, route{
+		method: http.MethodPost, path: "/v1/tasks/{id}/resolve", id: "resolveTask", scopes: may(api.ScopeOperate), resource: "tasks",
+		summary: "Decide an unknown outcome", doc: docResolve, body: resolveBody{},
+		answers: is{200: aTask("The task as decided.", "Retry-After"), 400: refused, 404: refused, 408: refused, 409: refused, 410: refused, 413: refused, 415: refused},
+	}, s.resolve)
+
+	// Callers and operators: what became of a task's side effects.
+	serve(s, route{
+		method: http.MethodGet, path: "/v1/tasks/{id}/effects", id: "listTaskEffects", scopes: may(api.ScopeRead), resource: "tasks",
+		summary: "List a task's side effects", doc: "The side effects of all its runs, oldest first.",
+		answers: is{200: listOf[api.Effect]("The effects."), 404: refused, 410: refused},
+	}, s.effects)
+
+	// Probes: is the process alive. Never asks the database.
+	serve(s, route{
+		method: http.MethodGet, path: "/healthz", id: "health", open: true, resource: "service",
+		summary: "Is the process alive", answers: is{200: object[health]("Alive.")},
+	}, s.health)
+
+	// Load balancers: can requests be served, database and schema included.
+	serve(s, route{
+		method: http.MethodGet, path: "/readyz", id: "ready", open: true, reads: true, resource: "service",
+		summary: "Can requests be served", answers: is{200: object[health]("Ready.")},
+	}, s.readyz)
+
+	// Developers and generators of clients: this description.
+	serve(s, route{
+		method: http.MethodGet, path: "/openapi.yaml", id: "openapi", open: true, resource: "service",
+		summary: "This description", answers: is{200: other("OpenAPI 3.1.", specType)},
+	}, s.openapi)
+	serve(s, route{
+		method: http.MethodGet, path: "/openapi.json", id: "openapiJSON", open: true, resource: "service",
+		summary: "This description as JSON", answers: is{200: other("OpenAPI 3.1.", specJSONType)},
+	}, s.openapiJSON)
+
+	// People with a browser: the same, to read. Loads nothing from elsewhere.
+	serve(s, route{
+		method: http.MethodGet, path: "/docs", id: "docs", open: true, resource: "service",
+		summary: "This description, to read", answers: is{200: other("A page.", htmlType)},
+	}, s.docsPage)
+}
+
+const (
+	docSubmit = "Makes one task, or finds the one the key already means. A 2xx means that the task is committed. " +
+		"Send the same request again after a timeout, a broken connection or a 503: it folds onto the same task."
+	docGet = "`wait` holds the answer until the task has settled. Without it ask again after Retry-After, which is " +
+		"taken from what the tenant's own tasks of the kind took lately."
+	docList = "Results are left out; read them by id. A page may hold fewer tasks than `limit`, even none, while `next` " +
+		"says that there are more."
+	docCancel = "A pending or unknown task is cancelled at once. For a running one cancelling is asked for: a call that " +
+		"is out cannot be called back; what it brings is dropped."
+	docRetry = "A new run with fresh attempts and a fresh deadline, for a failed or unknown task. `epoch` is the one " +
+		"of the task as you saw it; 409 when it has moved since."
+	docResolve = "For a task whose outcome is unknown: `succeeded` with its result, `failed`, `retry`, or `finish` " +
+		"(store the reply that is already there, without another call)."
+)
