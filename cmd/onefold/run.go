@@ -82,11 +82,7 @@ func (e *env) dispatch(ctx context.Context, args []string) (code int, err error)
 		}
 	}()
 	var c cli
-	parser, err := kong.New(&c, kong.Name("onefold"), kong.Description(description),
-		kong.Vars{"url": defaultURL}, kong.Writers(e.stdout, e.stderr), kong.Exit(func(code int) { panic(helped{code}) }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.ExplicitGroups([]kong.Group{{Key: "tasks", Title: "Tasks:"}, {Key: "operate", Title: "Operation:"}}),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(e))
+	parser, err := newParser(ctx, e, &c)
 	if err != nil {
 		return 0, err
 	}
@@ -99,6 +95,14 @@ func (e *env) dispatch(ctx context.Context, args []string) (code int, err error)
 	}
 	e.url, e.json = c.URL, c.Output == "json"
 	return 0, k.Run()
+}
+
+func newParser(ctx context.Context, e *env, c *cli) (*kong.Kong, error) {
+	return kong.New(c, kong.Name("onefold"), kong.Description(description),
+		kong.Vars{"url": defaultURL}, kong.Writers(e.stdout, e.stderr), kong.Exit(func(code int) { panic(helped{code}) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.ExplicitGroups([]kong.Group{{Key: "tasks", Title: "Tasks:"}, {Key: "operate", Title: "Operation:"}}),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(e))
 }
 
 // badUsage turns kong's error into ours, with where to read on.
@@ -125,7 +129,11 @@ func (e *env) client() (*client.Client, error) {
 		return nil, usage("ONEFOLD_API_KEY is not set",
 			"Set it to a key made by `onefold keys create` (or the one that `onefold dev` prints): export ONEFOLD_API_KEY=of_...")
 	}
-	return client.New(url, key, &client.Opts{MaxRetries: 3, UserAgent: "onefold-cli", OnRetry: e.retrying})
+	c, err := client.New(url, key, &client.Opts{MaxRetries: 3, UserAgent: "onefold-cli", OnRetry: e.retrying})
+	if err != nil { // nothing was sent: what the environment or a flag says is wrong
+		return nil, &problem{code: exitUsage, message: err.Error(), cause: err}
+	}
+	return c, nil
 }
 
 // retrying tells a person why nothing happens.

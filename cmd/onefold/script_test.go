@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 			e.Values["server"] = s
 			web := newWebPage()
 			e.Defer(web.Close)
-			e.Vars = append(e.Vars, "ONEFOLD_URL="+s.URL, "ONEFOLD_API_KEY="+fakeKey, "READ_ONLY_KEY="+readOnly,
+			e.Vars = append(e.Vars, noSleep, "ONEFOLD_URL="+s.URL, "ONEFOLD_API_KEY="+fakeKey, "READ_ONLY_KEY="+readOnly,
 				"NOBODY="+nobody(), "WEB_PAGE="+web.URL)
 			return nil
 		},
@@ -47,11 +47,14 @@ func TestDatabaseScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/db", Cmds: commands, RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
-			e.Vars = append(e.Vars, "ONEFOLD_DATABASE_URL="+pgtest.Empty(t).URL(), "NOBODY="+nobody())
+			e.Vars = append(e.Vars, noSleep, "ONEFOLD_DATABASE_URL="+pgtest.Empty(t).URL(), "NOBODY="+nobody())
 			return nil
 		},
 	})
 }
+
+// noSleep: a program built with -race waits a second at its end otherwise.
+const noSleep = "GORACE=atexit_sleep_ms=0"
 
 // nobody is an address where nobody listens: a port that was free.
 func nobody() string {

@@ -34,7 +34,9 @@ type submitCmd struct {
 func (c *submitCmd) Help() string {
 	return `The same key gives the same task, however often this is run: make the key from what names the intent, not from the time.
 
-    onefold submit llm.chat order:7 --wait -i '{"model": "gpt-4.1-mini", "messages": [{"role": "user", "content": "hi"}]}'`
+    onefold submit llm.chat order:7 --wait -i '{"model": "gpt-4.1-mini", "messages": [{"role": "user", "content": "hi"}]}'
+
+Kinds with dedupe none need no key. Without one a second run is a second task: after exit code 7 look with "onefold list" first.`
 }
 
 func (c *submitCmd) Run(ctx context.Context, e *env) error {
