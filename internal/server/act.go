@@ -30,8 +30,8 @@ type resolveBody struct {
 	Message string          `json:"message,omitempty" doc:"With failed: what the task's error says."`
 }
 
-func (s *Server) cancel(ctx context.Context, x *exchange, in *byID) (*answer, error) {
-	id, err := in.task()
+func (s *Server) cancel(ctx context.Context, x *exchange, in *ByID) (*answer, error) {
+	id, err := in.task(x)
 	if err != nil {
 		return nil, err
 	}
@@ -50,8 +50,8 @@ func (s *Server) cancel(ctx context.Context, x *exchange, in *byID) (*answer, er
 	return s.moved(ctx, x, status, row)
 }
 
-func (s *Server) retry(ctx context.Context, x *exchange, in *byID) (*answer, error) {
-	id, err := in.task()
+func (s *Server) retry(ctx context.Context, x *exchange, in *ByID) (*answer, error) {
+	id, err := in.task(x)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +66,8 @@ func (s *Server) retry(ctx context.Context, x *exchange, in *byID) (*answer, err
 	return s.moved(ctx, x, http.StatusOK, row)
 }
 
-func (s *Server) resolve(ctx context.Context, x *exchange, in *byID) (*answer, error) {
-	id, err := in.task()
+func (s *Server) resolve(ctx context.Context, x *exchange, in *ByID) (*answer, error) {
+	id, err := in.task(x)
 	if err != nil {
 		return nil, err
 	}

@@ -51,6 +51,7 @@ func serve[I any](s *Server, op route, h handler[I]) {
 			x.write(a)
 		}}, nil
 	})
+	op.describeBody(s.huma.OpenAPI())
 }
 
 func (x *exchange) write(a *answer) {

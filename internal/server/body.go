@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/telemetry"
 )
 
 // How much of a body that is too large is still read before it is refused, and
@@ -42,6 +43,7 @@ func (x *exchange) body(limit int64) ([]byte, error) {
 	buf.Grow(int(min(max(x.r.ContentLength, 0)+bytes.MinRead, 256<<10)))
 	n, err := buf.ReadFrom(io.LimitReader(x.r.Body, limit+1))
 	if err != nil {
+		x.line.Add(slog.Any(telemetry.KeyError, err))
 		return nil, cutShort(err)
 	}
 	if n > limit {

@@ -115,12 +115,6 @@ func (o route) describe(s *Server) huma.Operation {
 	for status, a := range answers {
 		op.Responses[strconv.Itoa(status)] = a.describe(reg, status)
 	}
-	if o.body != nil {
-		op.RequestBody = &huma.RequestBody{
-			Required: !o.bodyOptional,
-			Content:  map[string]*huma.MediaType{jsonType: {Schema: reg.Schema(reflect.TypeOf(o.body), true, "")}},
-		}
-	}
 	if o.keyed {
 		op.Parameters = append(op.Parameters, keyParam(canon.Header, ""), keyParam(canon.HeaderAlias, "Another name of Idempotency-Key. "))
 	}
@@ -129,6 +123,17 @@ func (o route) describe(s *Server) huma.Operation {
 		Description: "An id of your own for this request, 1 to 128 letters, digits and -_.:, which comes back and stands in the logs.",
 	})
 	return op
+}
+
+// describeBody adds the body to the description, after the route was registered:
+// of an operation that has one before, huma would read the body itself.
+func (o route) describeBody(doc *huma.OpenAPI) {
+	if o.body != nil {
+		doc.Paths[o.path].Post.RequestBody = &huma.RequestBody{
+			Required: !o.bodyOptional,
+			Content:  map[string]*huma.MediaType{jsonType: {Schema: doc.Components.Schemas.Schema(reflect.TypeOf(o.body), true, "")}},
+		}
+	}
 }
 
 func keyParam(name, what string) *huma.Param {

@@ -122,21 +122,26 @@ func (p *prober) Write(b []byte) (int, error) { return len(b), nil }
 
 // finish answers for a handler that panicked, and writes the request's line.
 func (s *Server) finish(ctx context.Context, x *exchange) {
-	if p := recover(); p != nil {
+	p := recover()
+	if p != nil && p != http.ErrAbortHandler {
 		x.line.Add(slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
-		if x.w.status != 0 {
-			// Half an answer is out: the connection must break, or the caller
-			// would take it for a whole one.
-			x.line.Raise(slog.LevelError)
-			x.emit(ctx)
-			panic(http.ErrAbortHandler)
+		x.line.Raise(slog.LevelError)
+		if x.w.status == 0 {
+			s.fail(x, fmt.Errorf("handler panicked: %v", p))
+			p = nil
 		}
-		s.fail(x, fmt.Errorf("handler panicked: %v", p))
 	}
-	x.emit(ctx)
+	x.emit(ctx, s.Log.Enabled(ctx, slog.LevelDebug))
+	if p != nil {
+		// Half an answer is out, or nobody is there to take one: the connection
+		// must break, or the caller would take it for a whole one.
+		panic(http.ErrAbortHandler)
+	}
 }
 
-func (x *exchange) emit(ctx context.Context) {
+// emit writes the line. Probes that find all well are worth one only to those
+// who look at everything.
+func (x *exchange) emit(ctx context.Context, everything bool) {
 	status := x.w.status
 	if status == 0 {
 		status = 499 // the caller went away before there was an answer
@@ -148,6 +153,9 @@ func (x *exchange) emit(ctx context.Context) {
 	}
 	if status >= 500 {
 		x.line.Raise(slog.LevelWarn)
+	}
+	if p := x.r.URL.Path; status < 400 && (p == "/healthz" || p == "/readyz") && !everything {
+		return
 	}
 	x.line.Emit(ctx)
 }

@@ -142,8 +142,8 @@ func readCursor(text string, mark []byte) (*task.ID, error) {
 }
 
 // effects lists what became of a task's side effects.
-func (s *Server) effects(ctx context.Context, x *exchange, in *byID) (*answer, error) {
-	id, err := in.task()
+func (s *Server) effects(ctx context.Context, x *exchange, in *ByID) (*answer, error) {
+	id, err := in.task(x)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,31 +11,34 @@ import (
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/task"
+	"github.com/onefold-dev/onefold/internal/telemetry"
 )
 
-// byID are the parameters of routes about one task.
-type byID struct {
+// ByID are the parameters of routes about one task. It is exported because huma
+// looks into exported fields only, embedded ones too.
+type ByID struct {
 	ID string `path:"id" doc:"The task's id, as the submit returned it."`
 }
 
 // task is the id asked for. What is no id is answered like an id that nobody
 // has: to a caller ids are opaque.
-func (p byID) task() (task.ID, error) {
+func (p ByID) task(x *exchange) (task.ID, error) {
 	id, err := uuid.Parse(p.ID)
 	if err != nil || len(p.ID) != 36 {
 		return task.ID{}, noTask()
 	}
+	x.line.Add(slog.String(telemetry.KeyTaskID, id.String()))
 	return id, nil
 }
 
 func noTask() error { return api.Errorf(api.CodeNotFound, "there is no such task") }
 
-// waiting is the parameter that holds an answer.
-type waiting struct {
+// Waiting is the parameter that holds an answer; exported as ByID is.
+type Waiting struct {
 	Wait string `query:"wait" doc:"Hold the answer until the task has settled, at most this long: \"30s\" or \"30\", up to 60 s." example:"30s"`
 }
 
-func (p waiting) duration() (time.Duration, error) {
+func (p Waiting) duration() (time.Duration, error) {
 	if p.Wait == "" {
 		return 0, nil
 	}

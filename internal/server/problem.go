@@ -75,7 +75,7 @@ func was(s api.State) string {
 func (s *Server) fail(x *exchange, err error) {
 	h := x.w.Header()
 	if x.r.Context().Err() != nil && errors.Is(err, context.Canceled) {
-		return // the caller is gone
+		panic(http.ErrAbortHandler) // the caller is gone; finish notes it
 	}
 	p, after := s.problem(x, err)
 	body, jerr := json.Marshal(p)

@@ -15,7 +15,7 @@ import (
 )
 
 type submitParams struct {
-	waiting
+	Waiting
 	Prefer      string `header:"Prefer" doc:"wait=N holds the answer until the task has settled, at most N seconds (RFC 7240), up to 60." example:"wait=30"`
 	Traceparent string `header:"traceparent" doc:"W3C trace context; its trace id is kept with the task."`
 }
@@ -57,7 +57,7 @@ func (s *Server) submit(ctx context.Context, x *exchange, in *submitParams) (*an
 }
 
 // held is the task after the wait asked for. It is committed already, so that
-// nothing which goes wrong while waiting is an error of the submit.
+// nothing which goes wrong while Waiting is an error of the submit.
 func (s *Server) held(ctx context.Context, x *exchange, row *task.Row, hold time.Duration) *task.Row {
 	if hold <= 0 || row.State.Settled() {
 		return row

@@ -11,14 +11,14 @@ import (
 )
 
 type getParams struct {
-	byID
-	waiting
+	ByID
+	Waiting
 	Include     string `query:"include" enum:"queue" doc:"queue: the approximate place in the tenant's own queue."`
 	IfNoneMatch string `header:"If-None-Match" doc:"An ETag from before; 304 while it still holds."`
 }
 
 func (s *Server) get(ctx context.Context, x *exchange, in *getParams) (*answer, error) {
-	id, err := in.task()
+	id, err := in.task(x)
 	if err != nil {
 		return nil, err
 	}
@@ -140,12 +140,12 @@ func (s *Server) missing(ctx context.Context, tenant string, id task.ID) error {
 }
 
 type rawParams struct {
-	byID
+	ByID
 	IfNoneMatch string `header:"If-None-Match" doc:"An ETag from before; 304 while it still holds."`
 }
 
 func (s *Server) input(ctx context.Context, x *exchange, in *rawParams) (*answer, error) {
-	id, err := in.task()
+	id, err := in.task(x)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func (s *Server) input(ctx context.Context, x *exchange, in *rawParams) (*answer
 }
 
 func (s *Server) result(ctx context.Context, x *exchange, in *rawParams) (*answer, error) {
-	id, err := in.task()
+	id, err := in.task(x)
 	if err != nil {
 		return nil, err
 	}
