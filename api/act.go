@@ -30,6 +30,8 @@ type Resolve struct {
 	Epoch  int64           `json:"epoch"`
 	Reason string          `json:"reason"`
 	Result json.RawMessage `json:"result,omitempty"` // with ResolveSucceeded
+	// Message is what the task's error then says, with ResolveFailed.
+	Message string `json:"message,omitempty"`
 }
 
 // Append adds r to dst as JSON, with Result exactly as it is; see Submit.Append.

@@ -23,9 +23,18 @@ type Error struct {
 	Field      string        `json:"field,omitempty"`      // the field or header at fault
 	TaskID     string        `json:"task_id,omitempty"`    // the task concerned, where the caller may know it
 	RequestID  string        `json:"request_id,omitempty"` // to be quoted when asking for help
+	Tombstone  *Tombstone    `json:"tombstone,omitempty"`  // with expired: what is still known of the task
 	RetryAfter time.Duration `json:"-"`
 	// Task is set by the client where a task came with the error (Wait).
 	Task *Task `json:"-"`
+}
+
+// Tombstone is what is known of a task past its retention.
+type Tombstone struct {
+	State      State      `json:"state"`
+	ErrorCode  string     `json:"error_code,omitempty"`
+	ResultHash string     `json:"result_hash,omitempty"` // hex SHA-256 of the result's bytes
+	PurgedAt   *time.Time `json:"purged_at,omitempty"`   // absent while the purge is still to come
 }
 
 // Errorf makes an Error with the status and fix of the code's row in Codes.

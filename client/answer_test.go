@@ -22,10 +22,11 @@ func TestErrorsAreRebuilt(t *testing.T) {
 		c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			e := api.Errorf(code, "what happened").WithField("f").WithFix("do this")
 			e.Mismatch, e.TaskID, e.RequestID = []string{"input.a"}, "t9", "r1"
+			e.Tombstone = &api.Tombstone{State: api.Succeeded, ResultHash: "ab"}
 			reply(w, row.Status, e)
 		}, &client.Opts{MaxRetries: -1})
 		_, err := c.Get(t.Context(), "t1", nil)
-		want := &api.Error{Code: code, Status: row.Status, Message: "what happened", Fix: "do this", Field: "f", Mismatch: []string{"input.a"}, TaskID: "t9", RequestID: "r1"}
+		want := &api.Error{Code: code, Status: row.Status, Message: "what happened", Fix: "do this", Field: "f", Mismatch: []string{"input.a"}, TaskID: "t9", RequestID: "r1", Tombstone: &api.Tombstone{State: api.Succeeded, ResultHash: "ab"}}
 		var got *api.Error
 		if !errors.As(err, &got) || !errors.Is(err, row.Class) {
 			t.Errorf("%s: got %v, want an *api.Error of class %v", code, err, row.Class)

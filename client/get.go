@@ -89,7 +89,10 @@ func (c *Client) raw(ctx context.Context, what, id string) ([]byte, error) {
 // Find returns the newest task of kind under key, or ErrNotFound.
 func (c *Client) Find(ctx context.Context, kind, key string) (*api.Task, error) {
 	for t, err := range c.List(ctx, ListOpts{Kind: kind, Key: key, Limit: 1}) {
-		return t, err
+		if err != nil {
+			return nil, err
+		}
+		return c.Get(ctx, t.ID, nil) // lists are without results
 	}
 	return nil, &callError{op: "find", err: api.Errorf(api.CodeNotFound, "no task of kind %q has this key", kind)}
 }

@@ -19,12 +19,16 @@ type ListOpts struct {
 	Key    string    // needs Kind
 	After  time.Time // created at or after
 	Before time.Time // created before
-	Limit  int       // tasks a page, the server's default when 0
+	// Metadata that the tasks have, name by name.
+	Metadata  map[string]string
+	TraceID   string
+	InputHash string
+	Limit     int // tasks a page, at most 200; the server's default when 0
 }
 
-// List goes through the tasks, newest first, a page at a time as the loop
-// needs them. An error ends it. Tasks submitted meanwhile may be missing; none
-// comes twice.
+// List goes through the tasks, newest first and without their results, a page
+// at a time as the loop needs them. An error ends it. Tasks submitted meanwhile
+// may be missing; none comes twice.
 func (c *Client) List(ctx context.Context, o ListOpts) iter.Seq2[*api.Task, error] {
 	return func(yield func(*api.Task, error) bool) {
 		r := &request{op: "list", method: http.MethodGet, path: []string{"v1", "tasks"}, query: o.query()}
@@ -68,6 +72,11 @@ func (o ListOpts) query() url.Values {
 	}
 	set("kind", o.Kind)
 	set("key", o.Key)
+	set("trace", o.TraceID)
+	set("input_hash", o.InputHash)
+	for name, value := range o.Metadata {
+		q.Set("metadata["+name+"]", value)
+	}
 	if !o.After.IsZero() {
 		q.Set("created_after", o.After.UTC().Format(time.RFC3339Nano))
 	}

@@ -111,6 +111,7 @@ func TestList(t *testing.T) {
 	}, nil)
 	o := client.ListOpts{
 		States: []api.State{api.Pending, api.Unknown}, Kind: "k", Key: "a&b", Limit: 2,
+		Metadata: map[string]string{"customer": "4 2"}, TraceID: "abc", InputHash: "def",
 		After: time.Date(2026, 1, 1, 1, 0, 0, 0, time.FixedZone("", 3600)), Before: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC),
 	}
 	var ids []string
@@ -123,7 +124,8 @@ func TestList(t *testing.T) {
 	if diff := cmp.Diff(ids, []string{"-0", "-1", "c1-0", "c1-1", "c2-0", "c2-1"}); diff != "" {
 		t.Errorf("-got +want:\n%s", diff)
 	}
-	first := "created_after=2026-01-01T00%3A00%3A00Z&created_before=2027-01-01T00%3A00%3A00Z&key=a%26b&kind=k&limit=2&state=pending&state=unknown"
+	first := "created_after=2026-01-01T00%3A00%3A00Z&created_before=2027-01-01T00%3A00%3A00Z&input_hash=def&key=a%26b&kind=k&limit=2" +
+		"&metadata%5Bcustomer%5D=4+2&state=pending&state=unknown&trace=abc"
 	if asked[0] != first || len(asked) != 3 {
 		t.Errorf("asked %q", asked)
 	}

@@ -211,7 +211,7 @@ func TestResultBytesStayAsSent(t *testing.T) {
 		case strings.HasSuffix(r.URL.Path, "/result"), strings.HasSuffix(r.URL.Path, "/input"):
 			return answers(200, nil, "\n "+odd+" ")(r)
 		case r.URL.Query().Has("kind"):
-			return answers(200, nil, `{"items":[`+body+`],"next":null}`)(r)
+			return answers(200, nil, `{"items":[{"id":"t1","state":"succeeded"}],"next":null}`)(r)
 		}
 		return answers(200, nil, body)(r)
 	})

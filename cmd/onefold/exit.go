@@ -124,7 +124,7 @@ func (e *env) report(ctx context.Context, err error) int {
 		return code
 	}
 	e.say("%s", e.red(clean(err.Error())))
-	for _, l := range [][2]string{{"fields", strings.Join(r.Mismatch, ", ")}, {"field", r.Field}, {"fix", r.Fix}, {"request", r.RequestID}} {
+	for _, l := range [][2]string{{"fields", strings.Join(r.Mismatch, ", ")}, {"field", r.Field}, {"was", was(r.Tombstone)}, {"fix", r.Fix}, {"request", r.RequestID}} {
 		if l[1] != "" {
 			fmt.Fprintf(e.stderr, "  %-8s%s\n", l[0], clean(l[1]))
 		}
@@ -134,14 +134,15 @@ func (e *env) report(ctx context.Context, err error) int {
 
 // told is an error as -o json shows it.
 type told struct {
-	Code      api.Code `json:"code,omitempty"`
-	Message   string   `json:"message"`
-	Fix       string   `json:"fix,omitempty"`
-	Field     string   `json:"field,omitempty"`
-	Mismatch  []string `json:"mismatch,omitempty"`
-	TaskID    string   `json:"task_id,omitempty"`
-	RequestID string   `json:"request_id,omitempty"`
-	Exit      int      `json:"exit"`
+	Code      api.Code       `json:"code,omitempty"`
+	Message   string         `json:"message"`
+	Fix       string         `json:"fix,omitempty"`
+	Field     string         `json:"field,omitempty"`
+	Mismatch  []string       `json:"mismatch,omitempty"`
+	TaskID    string         `json:"task_id,omitempty"`
+	RequestID string         `json:"request_id,omitempty"`
+	Tombstone *api.Tombstone `json:"tombstone,omitempty"`
+	Exit      int            `json:"exit"`
 }
 
 func describe(err error) told {
@@ -149,12 +150,28 @@ func describe(err error) told {
 	var ae *api.Error
 	if errors.As(err, &ae) {
 		r.Code, r.Fix, r.Field, r.Mismatch, r.TaskID, r.RequestID = ae.Code, ae.Fix, ae.Field, ae.Mismatch, ae.TaskID, ae.RequestID
+		r.Tombstone = ae.Tombstone
 	}
 	var p *problem
 	if errors.As(err, &p) && p.fix != "" {
 		r.Fix = p.fix
 	}
 	return r
+}
+
+// was says what is still known of a purged task.
+func was(t *api.Tombstone) string {
+	if t == nil {
+		return ""
+	}
+	s := string(t.State)
+	if t.ErrorCode != "" {
+		s += " (" + t.ErrorCode + ")"
+	}
+	if t.ResultHash != "" {
+		s += ", SHA-256 of its result " + t.ResultHash
+	}
+	return s
 }
 
 func (e *env) say(format string, args ...any) {

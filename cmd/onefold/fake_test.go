@@ -18,6 +18,7 @@ import (
 
 const (
 	fakeKey  = "of_script01_0123456789abcdefghijklmnopqrstuv"
+	purgedID = "01990000-0000-7000-8000-000000000000"
 	readOnly = "of_script02_0123456789abcdefghijklmnopqrstuv" // a key without the scope submit
 )
 
@@ -162,6 +163,12 @@ func (s *server) find(w http.ResponseWriter, r *http.Request, f func(*stored)) {
 			return
 		}
 	}
+	if r.PathValue("id") == purgedID {
+		e := api.Errorf(api.CodeExpired, "the task succeeded and is past its retention")
+		e.Tombstone = &api.Tombstone{State: api.Succeeded, ResultHash: "abcdef"}
+		refuse(w, e)
+		return
+	}
 	refuse(w, api.Errorf(api.CodeNotFound, "there is no such task"))
 }
 
@@ -211,8 +218,9 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	q := r.URL.Query()
 	limit, err := strconv.Atoi(q.Get("limit"))
-	if err != nil {
-		limit = 2
+	if limit = min(limit, 2); err != nil || limit < 1 { // small pages, so that there are some
+		refuse(w, api.Errorf(api.CodeInvalidParam, "limit is not a number").WithField("limit"))
+		return
 	}
 	var items [][]byte
 	next := "null"
@@ -229,7 +237,12 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 		if k := q.Get("kind"); k != "" && k != t.Kind || q.Get("key") != "" && q.Get("key") != t.Key || len(q["state"]) > 0 && !slices.Contains(q["state"], string(t.State)) {
 			continue
 		}
-		b, err := t.Append(nil)
+		if k := q.Get("metadata[customer]"); k != "" && !strings.Contains(string(t.Metadata), `"customer":"`+k+`"`) {
+			continue
+		}
+		bare := t.Task
+		bare.Result = nil
+		b, err := bare.Append(nil)
 		if err != nil {
 			panic(err)
 		}
@@ -271,7 +284,7 @@ func (s *server) act(w http.ResponseWriter, r *http.Request) {
 		case api.ResolveSucceeded:
 			t.State, t.Result = api.Succeeded, body.Result
 		case api.ResolveFailed:
-			t.State, t.Error = api.Failed, &api.TaskError{Code: "resolved_failed", Message: "resolved as failed", Permanent: true}
+			t.State, t.Error = api.Failed, &api.TaskError{Code: "resolved_failed", Message: body.Message, Permanent: true}
 		default:
 			t.State, t.Run = api.Pending, t.Run+1
 		}

@@ -2,19 +2,25 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/client"
 )
 
+// maxPage is the most that the server gives at once.
+const maxPage = 200
+
 type listCmd struct {
-	State  []string `short:"s" placeholder:"STATE" help:"Only these states: pending, running, unknown, failed, succeeded, cancelled."`
-	Kind   string   `placeholder:"KIND" help:"Only this kind."`
-	Key    string   `placeholder:"KEY" help:"Only this key; needs --kind."`
-	After  moment   `placeholder:"TIME" help:"Created at or after this time (RFC 3339), or so long ago (90s, 2h)."`
-	Before moment   `placeholder:"TIME" help:"Created before this time; written like --after."`
-	Limit  int      `short:"n" default:"50" help:"At most so many; 0 for all."`
+	State    []string `short:"s" placeholder:"STATE" help:"Only these states: pending, running, unknown, failed, succeeded, cancelled."`
+	Kind     string   `placeholder:"KIND" help:"Only this kind."`
+	Key      string   `placeholder:"KEY" help:"Only this key; needs --kind."`
+	Metadata []string `sep:"none" placeholder:"NAME=VALUE" help:"Only with this metadata; may be repeated."`
+	After    moment   `placeholder:"TIME" help:"Created at or after this time (RFC 3339), or so long ago (90s, 2h)."`
+	Before   moment   `placeholder:"TIME" help:"Created before this time; written like --after."`
+	Limit    int      `short:"n" default:"50" help:"At most so many; 0 for all."`
 }
 
 func (c *listCmd) Run(ctx context.Context, e *env) error {
@@ -70,14 +76,25 @@ func (c *listCmd) opts(e *env) (client.ListOpts, error) {
 	if c.Key != "" && c.Kind == "" {
 		return o, usage("--key needs --kind", "A key names a task only together with its kind.")
 	}
+	for _, p := range c.Metadata {
+		name, value, ok := strings.Cut(p, "=")
+		if !ok || name == "" {
+			return o, usage(fmt.Sprintf("--metadata %q is not NAME=VALUE", p), "For example --metadata customer=42.")
+		}
+		if o.Metadata == nil {
+			o.Metadata = map[string]string{}
+		}
+		o.Metadata[name] = value
+	}
 	if t := c.After.ago(e.now()); t != nil {
 		o.After = *t
 	}
 	if t := c.Before.ago(e.now()); t != nil {
 		o.Before = *t
 	}
-	if c.Limit > 0 && c.Limit < 50 {
-		o.Limit = c.Limit + 1 // one more tells whether there are more
+	o.Limit = maxPage
+	if c.Limit > 0 {
+		o.Limit = min(c.Limit+1, maxPage) // one more tells whether there are more
 	}
 	return o, nil
 }

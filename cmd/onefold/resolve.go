@@ -30,16 +30,20 @@ func (c *retryCmd) Run(ctx context.Context, e *env) error {
 }
 
 type resolveCmd struct {
-	ID     string `arg:"" help:"The task's id."`
-	Action string `arg:"" enum:"succeeded,failed,retry,finish" help:"succeeded (with --result), failed, retry, or finish: store the kept reply without another call."`
-	Epoch  *int64 `placeholder:"N" help:"The epoch of the task as you saw it (onefold get shows it)."`
-	Reason string `required:"" placeholder:"TEXT" help:"How you know, for the audit."`
-	Result string `placeholder:"FILE|-|JSON" help:"The result, with succeeded; sent byte for byte."`
+	ID      string `arg:"" help:"The task's id."`
+	Action  string `arg:"" enum:"succeeded,failed,retry,finish" help:"succeeded (with --result), failed, retry, or finish: store the kept reply without another call."`
+	Epoch   *int64 `placeholder:"N" help:"The epoch of the task as you saw it (onefold get shows it)."`
+	Reason  string `required:"" placeholder:"TEXT" help:"How you know, for the audit."`
+	Result  string `placeholder:"FILE|-|JSON" help:"The result, with succeeded; sent byte for byte."`
+	Message string `placeholder:"TEXT" help:"What the task's error is to say, with failed."`
 }
 
 func (c *resolveCmd) Run(ctx context.Context, e *env) error {
 	if (c.Result != "") != (c.Action == string(api.ResolveSucceeded)) {
 		return usage("--result goes with the action succeeded, and only with it", "For example: onefold resolve %s succeeded --result FILE --epoch N --reason TEXT", c.ID)
+	}
+	if c.Message != "" && c.Action != string(api.ResolveFailed) {
+		return usage("--message goes with the action failed", "Say with --reason how you know.")
 	}
 	result, err := e.value("--result", c.Result)
 	if err != nil {
@@ -52,7 +56,7 @@ func (c *resolveCmd) Run(ctx context.Context, e *env) error {
 	if c.Epoch == nil {
 		return needEpoch(ctx, e, cl, c.ID, fmt.Sprintf("resolve %s %s --reason ...", c.ID, c.Action))
 	}
-	t, err := cl.Resolve(ctx, c.ID, api.Resolve{Action: api.Action(c.Action), Epoch: *c.Epoch, Reason: c.Reason, Result: result})
+	t, err := cl.Resolve(ctx, c.ID, api.Resolve{Action: api.Action(c.Action), Epoch: *c.Epoch, Reason: c.Reason, Result: result, Message: c.Message})
 	if err != nil {
 		return err
 	}
