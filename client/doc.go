@@ -1,4 +1,5 @@
-// Package client submits tasks to a onefold server and polls for their results.
+// Package client decides how a program talks to a onefold server: it submits
+// tasks, polls for their results, and repeats what may be repeated.
 //
 // The key is what makes a submit safe to repeat. Make it once from what names
 // the intent, before the first try, and use it on every try; Key builds one.

@@ -11,7 +11,7 @@ import (
 type getCmd struct {
 	ID    string        `arg:"" help:"The task's id."`
 	Wait  time.Duration `placeholder:"DURATION" help:"Let the server hold its answer so long (at most 60s) until the task is settled."`
-	Queue bool          `help:"Show about how many tasks are ahead."`
+	Queue bool          `help:"Show its approximate place in the queue."`
 }
 
 func (c *getCmd) Run(ctx context.Context, e *env) error {

@@ -66,7 +66,7 @@ func TestShowAPendingTask(t *testing.T) {
 	if err := e.show(task, ""); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"runs      in 1 h (2026-03-01T13:30:00Z)\n", "queue     about 4 ahead, 13 s\n", "deadline  in 24 h", "created   now (", "run       1, epoch 0, 0 attempts, 0 duplicates\n"} {
+	for _, want := range []string{"runs      in 1 h (2026-03-01T13:30:00Z)\n", "queue     about place 4, 13 s to go\n", "deadline  in 24 h", "created   now (", "run       1, epoch 0, 0 attempts, 0 duplicates\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, out)
 		}

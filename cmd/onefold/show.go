@@ -70,7 +70,11 @@ func (e *env) showTimes(row func(string, string, ...any), t *api.Task) {
 		row("runs", "%s", e.both(t.RunAt))
 	}
 	if q := t.Queue; q != nil {
-		row("queue", "about %d ahead, %.0f s", q.Position, q.ETASeconds)
+		eta := ""
+		if q.ETASeconds > 0 {
+			eta = fmt.Sprintf(", %.0f s to go", q.ETASeconds)
+		}
+		row("queue", "about place %d%s", q.Position, eta)
 	}
 	if t.StartedAt != nil {
 		row("started", "%s", e.both(*t.StartedAt))

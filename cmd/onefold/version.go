@@ -5,15 +5,20 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/onefold-dev/onefold/internal/boot"
 )
 
 type versionCmd struct{}
 
-// Run prints what the Go toolchain stamped into the binary.
+// Run prints the version given at the build, else what the Go toolchain stamped
+// into the binary.
 func (c *versionCmd) Run(e *env) error {
-	v := map[string]string{"version": "unknown", "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+	v := map[string]string{"version": boot.Version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		v["version"] = info.Main.Version
+		if m := info.Main.Version; boot.Version == "dev" && m != "" && m != "(devel)" {
+			v["version"] = m
+		}
 		for _, s := range info.Settings {
 			switch s.Key {
 			case "vcs.revision", "vcs.time", "vcs.modified":
