@@ -122,9 +122,17 @@ type problems struct {
 	file string
 	src  []byte
 	list Errors
+	more int // problems beyond maxProblems
 }
 
+// maxProblems is how many problems are listed: enough for any honest file, few enough to be read.
+const maxProblems = 200
+
 func (p *problems) add(pos Pos, path, message, fix string) {
+	if len(p.list) >= maxProblems {
+		p.more++
+		return
+	}
 	p.list = append(p.list, p.at(pos, path, message, fix))
 }
 
@@ -148,6 +156,9 @@ func (p *problems) err() error {
 		}
 		return a.Column - b.Column
 	})
+	if p.more > 0 {
+		p.list = append(p.list, &Error{File: p.file, Message: fmt.Sprintf("there are %d more problems", p.more), Fix: "mend these first"})
+	}
 	return p.list
 }
 

@@ -150,10 +150,11 @@ func (m *mapping) dedupe(dst *Dedupe) {
 		dst.wholeSeconds(m)
 		return
 	}
-	enum(m, "dedupe", &dst.Mode, DedupeKey, DedupeOpen, DedupeNone)
 	if v.s == string(DedupeWindow) {
-		m.d.list[len(m.d.list)-1].Fix = `write the length too: dedupe: "window: 1h"`
+		m.fail("dedupe", `write the length too: dedupe: "window: 1h"`, "a window needs its length")
+		return
 	}
+	enum(m, "dedupe", &dst.Mode, DedupeKey, DedupeOpen, DedupeNone)
 }
 
 // wholeSeconds refuses windows that no key slot can name: slots are numbered in whole seconds.

@@ -236,6 +236,9 @@ func (s *sqlScanner) argument(rest string) error {
 			return errors.New("there are more than 65535 arguments")
 		}
 	}
+	if before := s.out.String(); before != "" && isWordByte(before[len(before)-1]) {
+		s.out.WriteByte(' ')
+	}
 	fmt.Fprintf(&s.out, "$%d", at)
 	if s.i < len(s.src) && isWordByte(s.src[s.i]) {
 		s.out.WriteByte(' ') // so that $1 and what follows stay two tokens

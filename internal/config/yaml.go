@@ -16,7 +16,7 @@ import (
 
 // maxFile bounds a configuration file, and maxNodes what it may grow to through aliases.
 const (
-	maxFile  = 1 << 20
+	maxFile  = 512 << 10
 	maxNodes = 100_000
 )
 
@@ -70,11 +70,31 @@ func readable(p *problems) bool {
 		p.add(Pos{}, "", fmt.Sprintf("the file has %d bytes, more than the %d that are read", len(p.src), maxFile), "check that this is the right file")
 	case !utf8.Valid(p.src) || bytes.IndexByte(p.src, 0) >= 0:
 		p.add(Pos{}, "", "the file is not UTF-8 text", "save it as UTF-8")
+	case openBrackets(p.src) > maxBrackets:
+		p.add(Pos{}, "", fmt.Sprintf("more than %d brackets are open at once", maxBrackets), "close brackets, or make the file simpler")
 	default:
 		p.src = bytes.TrimPrefix(p.src, []byte("\ufeff"))
 		return true
 	}
 	return false
+}
+
+// maxBrackets keeps the parser, whose time grows with the square of the depth, from hanging. Brackets in texts count
+// too, so it lies far above what maxDepth allows.
+const maxBrackets = 10 * maxDepth
+
+func openBrackets(src []byte) (most int) {
+	open := 0
+	for _, c := range src {
+		switch c {
+		case '[', '{':
+			open++
+			most = max(most, open)
+		case ']', '}':
+			open = max(open-1, 0)
+		}
+	}
+	return most
 }
 
 func (p *problems) addSyntax(err error) {
