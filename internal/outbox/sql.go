@@ -207,8 +207,8 @@ func fixFor(e *pgconn.PgError) string {
 		return "correct the column's name, or add it to the table"
 	case "42501":
 		return "grant the database role of the workers what the statement needs"
-	case "42P18", "42804":
-		return "give the value a type, as in @result.total::numeric"
+	case "42P18", "42P08", "42804":
+		return "give the value one type wherever it stands, as in @result.total::numeric"
 	case "42883":
 		return "cast the values to the types that the function or operator takes, as in @result.total::numeric"
 	case "3F000":

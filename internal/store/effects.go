@@ -52,7 +52,7 @@ WITH r AS (
                 WHERE e.destination = d.destination AND e.finished_at IS NULL AND e.job_id IS NOT NULL
                     AND e.next_at <= now()
                 LIMIT $15
-            ) AS some) AS n
+            ) AS few) AS n
     FROM (SELECT DISTINCT r.destination FROM r WHERE r.state = 'waiting') AS d
 ), new AS (
     INSERT INTO onefold.effects (id, task_id, tenant, run, name, outcome, type, destination, method, path, headers, body,

@@ -32,7 +32,7 @@ WITH r AS (
                 FROM onefold.effects AS e
                 WHERE e.destination = d.destination AND e.finished_at IS NULL AND e.job_id IS NOT NULL
                 LIMIT $3
-            ) AS some) AS n
+            ) AS few) AS n
     FROM (SELECT DISTINCT r.destination FROM r) AS d
 ), woken AS (
     UPDATE onefold.effects AS e
@@ -144,7 +144,7 @@ CROSS JOIN LATERAL (
         FROM onefold.effects AS e
         WHERE e.destination = p.destination AND e.finished_at IS NULL AND e.job_id IS NOT NULL AND e.next_at <= now()
         LIMIT $1
-    ) AS some
+    ) AS few
 ) AS busy
 WHERE p.destination IS NOT NULL AND busy.n < $1
     AND EXISTS (
