@@ -34,8 +34,9 @@ type Config struct {
 	Destinations map[string]*Destination
 	Kinds        map[string]*Kind
 
-	problems *problems // file and source, for At; a pointer, so that printing a Config does not print the file
-	pos      map[string]Pos
+	pos map[string]Pos
+	// at makes errors with a line of the file. A function, because fmt would print the file out of a struct.
+	at func(pos Pos, path, message, fix string) *Error
 }
 
 // Kind returns the kind of that name.
@@ -50,7 +51,7 @@ func (c *Config) Pos(path string) Pos { return c.pos[path] }
 
 // At makes an error about the field at path, with file, line and column, for checks made after loading.
 func (c *Config) At(path, message, fix string) *Error {
-	return c.problems.at(c.pos[path], path, message, fix)
+	return c.at(c.pos[path], path, message, fix)
 }
 
 // Retention says how long things are kept, and how long others may go on retrying: the first must be at least twice

@@ -41,7 +41,7 @@ func Parse(name string, data []byte, o Opts) (*Config, error) {
 	if err := p.err(); err != nil {
 		return nil, err
 	}
-	c.problems = &problems{file: p.file, src: p.src}
+	c.at = (&problems{file: p.file, src: p.src}).at
 	return c, nil
 }
 

@@ -134,8 +134,8 @@ func longExponent(num string) bool {
 func jsonMessage(err error) string {
 	var se *jsontext.SyntacticError
 	switch {
-	case errors.Is(err, errDepth):
-		return errDepth.Error()
+	case errors.Is(err, errDepth) || errors.Is(err, errTrailing):
+		return err.Error()
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		return "it ends too early"
 	case errors.Is(err, jsontext.ErrDuplicateName):

@@ -48,7 +48,10 @@ func (v *value) set(n string, x *value) { v.fields = append(v.fields, field{name
 // maxDepth is how deep mappings and lists may be nested, in a file and in a model's JSON.
 const maxDepth = 200
 
-var errDepth = errors.New("nested deeper than 200")
+var (
+	errDepth    = errors.New("nested deeper than 200")
+	errTrailing = errors.New("something follows the JSON value")
+)
 
 // parseJSON reads exactly one JSON value, strictly: no duplicate names, no ill-formed Unicode, nothing after it.
 func parseJSON(data []byte) (*value, error) {
@@ -58,7 +61,7 @@ func parseJSON(data []byte) (*value, error) {
 		return nil, err
 	}
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the JSON value")
+		return nil, errTrailing
 	}
 	return v, nil
 }
