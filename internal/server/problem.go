@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,40 +27,23 @@ const problemType = "application/problem+json"
 // problem is an api.Error on the wire (RFC 9457). It never holds what the caller
 // sent, names of fields apart.
 type problem struct {
-	Title     string     `json:"title" doc:"The status in words."`
-	Status    int        `json:"status" doc:"The HTTP status."`
-	Code      string     `json:"code" doc:"A stable word for the situation; see docs/errors.md. Programs decide by it."`
-	Detail    string     `json:"detail" doc:"What is wrong, for people."`
-	Fix       string     `json:"fix,omitempty" doc:"What to do about it."`
-	Field     string     `json:"field,omitempty" doc:"The field, parameter or header at fault."`
-	Mismatch  []string   `json:"mismatch,omitempty" doc:"With key_reused: the fields that differ from the first payload."`
-	TaskID    string     `json:"task_id,omitempty" doc:"The task concerned."`
-	RequestID string     `json:"request_id" doc:"To be quoted when asking for help."`
-	Tombstone *tombstone `json:"tombstone,omitempty" doc:"With expired: what is still known of the task."`
+	Title     string         `json:"title" doc:"The status in words."`
+	Status    int            `json:"status" doc:"The HTTP status."`
+	Code      string         `json:"code" doc:"A stable word for the situation; see docs/errors.md. Programs decide by it."`
+	Detail    string         `json:"detail" doc:"What is wrong, for people."`
+	Fix       string         `json:"fix,omitempty" doc:"What to do about it."`
+	Field     string         `json:"field,omitempty" doc:"The field, parameter or header at fault."`
+	Mismatch  []string       `json:"mismatch,omitempty" doc:"With key_reused: the fields that differ from the first payload."`
+	TaskID    string         `json:"task_id,omitempty" doc:"The task concerned."`
+	RequestID string         `json:"request_id" doc:"To be quoted when asking for help."`
+	Tombstone *api.Tombstone `json:"tombstone,omitempty" doc:"With expired: what is still known of the task."`
 }
 
-// tombstone is what is known of a task past its retention.
-type tombstone struct {
-	State      api.State  `json:"state" enum:"succeeded,failed,cancelled"`
-	ErrorCode  string     `json:"error_code,omitempty"`
-	ResultHash string     `json:"result_hash,omitempty" doc:"Hex SHA-256 of the result's bytes."`
-	PurgedAt   *time.Time `json:"purged_at,omitempty" doc:"Absent while the purge is still to come."`
-}
-
-// gone is the error for a task past its retention.
-type gone struct {
-	err  *api.Error
-	tomb *tombstone
-}
-
-func (g *gone) Error() string { return g.err.Error() }
-func (g *gone) Unwrap() error { return g.err }
-
-func expired(state api.State, errorCode string, resultHash []byte, purgedAt *time.Time) error {
-	return &gone{
-		err:  api.Errorf(api.CodeExpired, "the task %s and is past its retention", was(state)),
-		tomb: &tombstone{State: state, ErrorCode: errorCode, ResultHash: hex.EncodeToString(resultHash), PurgedAt: purgedAt},
-	}
+// expired is the error for a task past its retention.
+func expired(t api.Tombstone) error {
+	e := api.Errorf(api.CodeExpired, "the task %s and is past its retention", was(t.State))
+	e.Tombstone = &t
+	return e
 }
 
 func was(s api.State) string {
@@ -100,11 +82,7 @@ func (s *Server) problem(x *exchange, err error) (*problem, time.Duration) {
 	e := s.caller(x, err)
 	p := &problem{
 		Title: http.StatusText(e.Status), Status: e.Status, Code: string(e.Code), Detail: e.Message, Fix: e.Fix, Field: e.Field,
-		Mismatch: e.Mismatch, TaskID: e.TaskID, RequestID: x.id,
-	}
-	var g *gone
-	if errors.As(err, &g) {
-		p.Tombstone = g.tomb
+		Mismatch: e.Mismatch, TaskID: e.TaskID, RequestID: x.id, Tombstone: e.Tombstone,
 	}
 	x.line.Add(slog.String("code", p.Code))
 	return p, e.RetryAfter

@@ -87,7 +87,7 @@ func (s *Server) find(ctx context.Context, tenant string, id task.ID, hold time.
 		return nil, s.missing(ctx, tenant, id)
 	}
 	if row.Expired() {
-		return nil, expired(row.State, row.ErrorCode, row.ResultHash, nil)
+		return nil, expired(tombstone(row))
 	}
 	return row, nil
 }
@@ -136,7 +136,9 @@ func (s *Server) missing(ctx context.Context, tenant string, id task.ID) error {
 	if tomb == nil {
 		return noTask()
 	}
-	return expired(tomb.State, tomb.ErrorCode, tomb.ResultHash, utc(&tomb.PurgedAt))
+	return expired(api.Tombstone{
+		State: tomb.State, ErrorCode: tomb.ErrorCode, ResultHash: hexOf(tomb.ResultHash), PurgedAt: utc(&tomb.PurgedAt),
+	})
 }
 
 type rawParams struct {
@@ -205,7 +207,14 @@ func noResult(row *task.Row) error {
 func purged(row *task.Row, what string) error {
 	e := api.Errorf(api.CodeResultExpired, "the %s was purged before the key", what)
 	e.TaskID = row.ID.String()
-	return &gone{err: e, tomb: &tombstone{State: row.State, ErrorCode: row.ErrorCode, ResultHash: hexOf(row.ResultHash), PurgedAt: utc(row.PayloadPurgedAt)}}
+	t := tombstone(row)
+	e.Tombstone = &t
+	return e
+}
+
+// tombstone is what is told of a row whose payload is gone or about to go.
+func tombstone(row *task.Row) api.Tombstone {
+	return api.Tombstone{State: row.State, ErrorCode: row.ErrorCode, ResultHash: hexOf(row.ResultHash), PurgedAt: utc(row.PayloadPurgedAt)}
 }
 
 func bytesAnswer(x *exchange, tag string, body []byte) *answer {
