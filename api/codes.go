@@ -1,5 +1,7 @@
 package api
 
+//go:generate go test . -run TestErrorsDoc -update
+
 // CodeRow says what a code means: its HTTP status, its class for errors.Is, a
 // sentence of meaning, and what to do next. docs/errors.md is made from Codes.
 type CodeRow struct {

@@ -30,7 +30,7 @@ var classes = map[error]string{
 
 const docHead = `# Errors
 
-Made from the table in ` + "`api/codes.go`" + `; do not edit. Renew it with ` + "`go test ./api -run TestErrorsDoc -update`" + `.
+Made from the table in ` + "`api/codes.go`" + `; do not edit. Renew it with ` + "`go generate ./api`" + `.
 
 A request that is not done is answered with ` + "`application/problem+json`" + `:
 
@@ -64,7 +64,7 @@ func TestErrorsDoc(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(got), want); diff != "" {
-		t.Errorf("docs/errors.md is stale; run: go test ./api -run TestErrorsDoc -update\n-got +want:\n%s", diff)
+		t.Errorf("docs/errors.md is stale; run: go generate ./api\n-got +want:\n%s", diff)
 	}
 }
 

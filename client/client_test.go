@@ -17,8 +17,16 @@ import (
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ url, key string }{
-		{"", secret}, {"127.0.0.1:8080", secret}, {"ftp://x", secret}, {"http://", secret}, {"http://u:" + secret + "@x", secret},
-		{"http://x/?a=b", secret}, {"http://x:bad:" + secret, secret}, {"http://x", ""}, {"http://x", " \n"}, {"http://x", secret + "\n" + secret},
+		{"", secret},
+		{"127.0.0.1:8080", secret},
+		{"ftp://x", secret},
+		{"http://", secret},
+		{"http://u:" + secret + "@x", secret},
+		{"http://x/?a=b", secret},
+		{"http://x:bad:" + secret, secret},
+		{"http://x", ""},
+		{"http://x", " \n"},
+		{"http://x", secret + "\n" + secret},
 	} {
 		_, err := client.New(c.url, c.key, nil)
 		var e *api.Error

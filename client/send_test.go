@@ -26,13 +26,13 @@ var (
 )
 
 // submitOver submits over a scripted network, in time that does not pass.
-func submitOver(t *testing.T, key string, o client.Opts, steps ...step) (*api.Task, error, *script) {
+func submitOver(t *testing.T, key string, o client.Opts, steps ...step) (*api.Task, *script, error) {
 	t.Helper()
 	net := &script{steps: steps}
 	o.HTTP = &http.Client{Transport: net}
 	c := connect(t, "http://onefold.test", &o)
 	task, err := c.Submit(t.Context(), key, api.Submit{Kind: "k", Input: json.RawMessage(`{ "n": 1.0 }`)}, nil)
-	return task, err, net
+	return task, net, err
 }
 
 func TestSubmitTriesAgain(t *testing.T) {
@@ -56,7 +56,7 @@ func TestSubmitTriesAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var told []client.Retried
 				o := client.Opts{OnRetry: func(r client.Retried) { told = append(told, r) }}
-				task, err, net := submitOver(t, "key", o, c.first, c.first, stored)
+				task, net, err := submitOver(t, "key", o, c.first, c.first, stored)
 				if err != nil || task.ID != "t1" {
 					t.Fatalf("got %+v, %v", task, err)
 				}
@@ -81,7 +81,7 @@ func TestSubmitHonoursRetryAfter(t *testing.T) {
 	for header, want := range map[string]time.Duration{"7": 7 * time.Second, "3600": time.Minute, "-5": 0, "1e9": 0} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
-			_, err, _ := submitOver(t, "key", client.Opts{}, problemOf(api.CodeRateLimited, "Retry-After", header), stored)
+			_, _, err := submitOver(t, "key", client.Opts{}, problemOf(api.CodeRateLimited, "Retry-After", header), stored)
 			if waited := time.Since(start); err != nil || waited < want || waited > want+time.Second {
 				t.Errorf("Retry-After %s: waited %s, %v; want about %s", header, waited, err, want)
 			}
@@ -94,7 +94,7 @@ func TestSubmitDoesNotRepeat(t *testing.T) {
 	for _, code := range []api.Code{
 		api.CodeKeyReused, api.CodeInvalidJSON, api.CodeUnauthorized, api.CodeForbidden, api.CodeTooLarge, api.CodeInternal,
 	} {
-		_, err, net := submitOver(t, "key", client.Opts{}, problemOf(code))
+		_, net, err := submitOver(t, "key", client.Opts{}, problemOf(code))
 		if !errors.Is(err, &api.Error{Code: code}) || net.tries() != 1 {
 			t.Errorf("%s: got %v after %d tries, want one", code, err, net.tries())
 		}
@@ -130,7 +130,7 @@ func TestSubmitSaysWhetherItMayBeStored(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				_, err, net := submitOver(t, "key", client.Opts{}, c.steps...)
+				_, net, err := submitOver(t, "key", client.Opts{}, c.steps...)
 				if !errors.Is(err, c.is) || net.tries() != c.tries {
 					t.Errorf("got %v after %d tries, want %v after %d", err, net.tries(), c.is, c.tries)
 				}
@@ -162,7 +162,7 @@ func TestSubmitWithoutKeyIsSentOnceWhereItMayHaveArrived(t *testing.T) {
 		{"unavailable", problemOf(api.CodeUnavailable), 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			_, err, net := submitOver(t, client.NoKey, client.Opts{}, c.first, keyless)
+			_, net, err := submitOver(t, client.NoKey, client.Opts{}, c.first, keyless)
 			if net.tries() != c.tries || (err == nil) != (c.tries == 2) {
 				t.Errorf("%s: got %v after %d tries, want %d", c.name, err, net.tries(), c.tries)
 			}
@@ -179,7 +179,7 @@ func TestSubmitRefusesBadKeysUnsent(t *testing.T) {
 		"": api.CodeKeyMissing, "a b": api.CodeKeyMalformed, "é": api.CodeKeyMalformed, "a\r\nX-Evil: 1": api.CodeKeyMalformed,
 		strings.Repeat("x", 256): api.CodeKeyTooLong, "onefold:task:1": api.CodeKeyReserved,
 	} {
-		_, err, net := submitOver(t, key, client.Opts{}, stored)
+		_, net, err := submitOver(t, key, client.Opts{}, stored)
 		if !errors.Is(err, &api.Error{Code: code}) || net.tries() != 0 {
 			t.Errorf("%.20q: got %v after %d tries, want %s unsent", key, err, net.tries(), code)
 		}
@@ -189,7 +189,7 @@ func TestSubmitRefusesBadKeysUnsent(t *testing.T) {
 func TestSubmitQuotesWhatTheServerWouldUnquote(t *testing.T) {
 	t.Parallel()
 	key := `"a\b"`
-	_, err, net := submitOver(t, key, client.Opts{}, answers(202, nil, mustJSON(&api.Task{ID: "1", Kind: "k", Key: key, State: api.Pending})))
+	_, net, err := submitOver(t, key, client.Opts{}, answers(202, nil, mustJSON(&api.Task{ID: "1", Kind: "k", Key: key, State: api.Pending})))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write docs/cli.md anew")
 
 const docHead = `# The command line
 
-Made from ` + "`onefold --help`" + `; do not edit. Renew it with ` + "`go test ./cmd/onefold -run TestCLIDoc -update`" + `.
+Made from ` + "`onefold --help`" + `; do not edit. Renew it with ` + "`go generate ./cmd/onefold`" + `.
 
 | variable | meaning |
 |---|---|
@@ -50,7 +50,7 @@ func TestCLIDoc(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(got), want); diff != "" {
-		t.Errorf("docs/cli.md is stale; run: go test ./cmd/onefold -run TestCLIDoc -update\n-got +want:\n%s", diff)
+		t.Errorf("docs/cli.md is stale; run: go generate ./cmd/onefold\n-got +want:\n%s", diff)
 	}
 }
 

@@ -1,5 +1,7 @@
 package main
 
+//go:generate go test . -run TestCLIDoc -update
+
 import (
 	"context"
 	"errors"
