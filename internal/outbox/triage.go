@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"math"
 	"time"
 
 	"github.com/onefold-dev/onefold/api"
@@ -63,7 +64,7 @@ var answers = []struct {
 	{429, 429, busy, string(api.CodeRateLimited), "the receiver asks to wait"},
 	{400, 499, refused, string(api.CodeRejected), "the receiver refuses the request as it stands"},
 	{500, 599, doubt, CodeReceiverError, "the receiver failed"},
-	{0, 999, doubt, CodeBadAnswer, "the receiver answered with a status that means nothing"},
+	{math.MinInt, math.MaxInt, doubt, CodeBadAnswer, "the receiver answered with a status that means nothing"},
 }
 
 // Standing is where an effect stands when a try at it has ended.
