@@ -34,14 +34,19 @@ type ending struct {
 }
 
 // record commits an outcome; it is false where the delivery was fenced meanwhile. While the database is away it tries
-// again, until ctx ends, recordFor is over, or the outcome stands.
+// again, until ctx ends, recordFor is over, or the outcome stands. Any other error is the end: the effect goes by the
+// strays' rule.
 func (o *Outbox) record(ctx context.Context, e *ending) (recorded bool, err error) {
 	began := o.Clock()
 	wait := recordPauseMin
 	for {
 		recorded, err = o.outcomes.Do(context.WithoutCancel(ctx), e)
-		if err == nil || errors.Is(err, group.ErrClosed) || ctx.Err() != nil || o.Clock()-began > recordFor {
+		if err == nil || errors.Is(err, group.ErrClosed) || !store.Away(err) && !store.Retryable(err) || ctx.Err() != nil ||
+			o.Clock()-began > recordFor {
 			return recorded, err
+		}
+		if wait == recordPauseMin {
+			o.Log.Warn("outcome of a delivery not recorded yet", "effect_id", e.ID.String(), "error", err)
 		}
 		pause(ctx, wait)
 		wait = min(2*wait, recordPauseMax)

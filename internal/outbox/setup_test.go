@@ -18,6 +18,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/pg/pgtest"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/task"
+	"github.com/onefold-dev/onefold/internal/telemetry"
 )
 
 const lease = 15 * time.Second
@@ -80,6 +81,7 @@ func setupOn(t *testing.T, pool *pgxpool.Pool, cfg *config.Config, opts outbox.O
 func (b *bench) another(opts outbox.Opts) (*outbox.Outbox, task.ID) {
 	b.t.Helper()
 	me := task.NewToken()
+	opts.Log = telemetry.New(b.t.Output(), nil)
 	opts.Config, opts.Pool, opts.Incarnation = b.cfg, b.pool, func() task.ID { return me }
 	box := outbox.New(opts)
 	b.t.Cleanup(box.Close)
