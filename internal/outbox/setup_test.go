@@ -14,6 +14,7 @@ import (
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/outbox"
 	"github.com/onefold-dev/onefold/internal/pg/pgtest"
 	"github.com/onefold-dev/onefold/internal/store"
@@ -82,6 +83,8 @@ func (b *bench) another(opts outbox.Opts) (*outbox.Outbox, task.ID) {
 	b.t.Helper()
 	me := task.NewToken()
 	opts.Log = telemetry.New(b.t.Output(), nil)
+	opts.Notify = job.NewNotifier(b.pool, opts.Log)
+	b.t.Cleanup(opts.Notify.Close) // after the outbox's own
 	opts.Config, opts.Pool, opts.Incarnation = b.cfg, b.pool, func() task.ID { return me }
 	box := outbox.New(opts)
 	b.t.Cleanup(box.Close)

@@ -128,7 +128,7 @@ func (o *Outbox) SweepEffects(ctx context.Context, tx pgx.Tx, lease time.Duratio
 		return Round{}, err
 	}
 	woken, err := store.WakeNextEffects(ctx, tx, idle, job.EffectQueue)
-	return round(len(ids)+woken, woken), err
+	return round(woken, woken), err
 }
 
 // strays remembers what was seen once.

@@ -131,7 +131,7 @@ func MarkedBy(ctx context.Context, db DBTX, marks []EffectMark) (map[task.ID]*Ma
 SELECT`+markedColumns+`
 FROM unnest($1::uuid[], $2::uuid[]) AS q (id, token)
 JOIN onefold.effects AS m USING (id, token)
-WHERE m.state = 'delivering'`, ids, tokens)
+WHERE m.id = ANY ($1) AND m.state = 'delivering'`, ids, tokens)
 	if err != nil {
 		return nil, fmt.Errorf("read marked effects: %w", err)
 	}
@@ -242,7 +242,7 @@ func RecordedDeliveries(ctx context.Context, tx DBTX, fences []task.Fence) (map[
 SELECT d.effect_id
 FROM unnest($1::uuid[], $2::bigint[], $3::uuid[]) AS q (effect_id, epoch, token)
 JOIN onefold.deliveries AS d USING (effect_id, epoch, token)
-WHERE d.closed_at IS NOT NULL AND d.outcome <> 'lost'`, ids, epochs, tokens)
+WHERE d.effect_id = ANY ($1) AND d.closed_at IS NOT NULL AND d.outcome <> 'lost'`, ids, epochs, tokens)
 	if err != nil {
 		return nil, fmt.Errorf("read recorded deliveries: %w", err)
 	}
