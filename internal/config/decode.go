@@ -12,6 +12,12 @@ type decoder struct {
 	*problems
 	o   Opts
 	pos map[string]Pos
+	// fields lists, by path, the fields that may stand in each mapping that was read.
+	fields map[string][]string
+}
+
+func newDecoder(p *problems, o Opts) *decoder {
+	return &decoder{problems: p, o: o, pos: map[string]Pos{}, fields: map[string][]string{}}
 }
 
 // mapping reads the fields of one mapping. Every field that may stand there is asked for by name; done then complains
@@ -88,6 +94,7 @@ func (m *mapping) fail(name, fix, format string, args ...any) {
 
 // done complains about every field that was not asked for.
 func (m *mapping) done() {
+	m.d.fields[m.path] = m.known
 	for _, name := range m.order {
 		if slices.Contains(m.known, name) {
 			continue

@@ -53,7 +53,7 @@ func KindFromBody(name string, body []byte, o Opts) (*Kind, error) {
 		p.add(Pos{}, "", "is not JSON", "")
 		return nil, p.err()
 	}
-	d := &decoder{problems: p, o: o, pos: map[string]Pos{}}
+	d := newDecoder(p, o)
 	k := d.kind(name, v, join("kinds", name), nil)
 	if err := p.err(); err != nil {
 		return nil, err

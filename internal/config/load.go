@@ -34,7 +34,7 @@ func Parse(name string, data []byte, o Opts) (*Config, error) {
 	root := readYAML(p)
 	c := &Config{File: name, Kinds: map[string]*Kind{}, Providers: map[string]*Provider{}, Destinations: map[string]*Destination{}}
 	if root != nil {
-		d := &decoder{problems: p, o: o, pos: map[string]Pos{}}
+		d := newDecoder(p, o)
 		d.root(root, c)
 		c.pos = d.pos
 	}

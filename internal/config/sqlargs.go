@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// statement is an operator's SQL with its named arguments turned into $1, $2, ...
+// statement is an operator's SQL with its named arguments turned into $1, $2, ... A name that stands twice becomes two
+// parameters: Postgres gives each parameter one type, and the same value may go into a text and a varchar column.
 type statement struct {
 	text string
 	args [][]string // args[i] is the path behind $i+1: {"result", "total"}
@@ -29,7 +30,7 @@ var errFirstWord = errors.New("the statement must begin with INSERT, UPDATE, DEL
 // parseSQL finds the named arguments of one statement. Quoted text, comments and operators made with @ stay as they
 // are; what Postgres would read as part of another token is no argument.
 func parseSQL(sql string) (*statement, error) {
-	s := &sqlScanner{src: sql, index: map[string]int{}}
+	s := &sqlScanner{src: sql}
 	if err := s.scan(); err != nil {
 		return nil, err
 	}
@@ -44,7 +45,6 @@ type sqlScanner struct {
 	i     int
 	out   strings.Builder
 	args  [][]string
-	index map[string]int
 	first string // the first word
 	ended bool   // a semicolon was seen
 }
@@ -226,15 +226,10 @@ func (s *sqlScanner) argument(rest string) error {
 		return err
 	}
 	s.i += n
-	id := strings.Join(path, "\x00")
-	at, ok := s.index[id]
-	if !ok {
-		s.args = append(s.args, path)
-		at = len(s.args)
-		s.index[id] = at
-		if at > maxSQLArgs {
-			return errors.New("there are more than 65535 arguments")
-		}
+	s.args = append(s.args, path)
+	at := len(s.args)
+	if at > maxSQLArgs {
+		return errors.New("there are more than 65535 arguments")
 	}
 	if before := s.out.String(); before != "" && isWordByte(before[len(before)-1]) {
 		s.out.WriteByte(' ')

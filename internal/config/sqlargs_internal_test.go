@@ -18,7 +18,7 @@ func TestSQLArguments(t *testing.T) {
 	}{
 		{"SELECT @key", "SELECT $1", "key"},
 		{"  insert into t values (@key,@tenant, @task_id,@run,@kind,@outcome) ; -- done\n", "insert into t values ($1,$2, $3,$4,$5,$6)", "key tenant task_id run kind outcome"},
-		{"SELECT @key, @input.a, @key", "SELECT $1, $2, $1", "key input.a"},
+		{"SELECT @key, @input.a, @key", "SELECT $1, $2, $3", "key input.a key"},
 		{"SELECT @input, @result, @input.a.b, @result.items.0.price, @error.code", "SELECT $1, $2, $3, $4, $5", "input result input.a.b result.items.0.price error.code"},
 		{`SELECT @input."unit price".x, @result."a"`, "SELECT $1, $2", "input.unit price.x result.a"},
 		{"SELECT @result.total::numeric, @input.n ::int", "SELECT $1::numeric, $2 ::int", "result.total input.n"},
@@ -123,17 +123,8 @@ func TestSQLIsCopiedAroundArguments(t *testing.T) {
 				continue
 			}
 			name := rapid.SampledFrom(names).Draw(t, "name")
-			at := -1
-			for i, a := range args {
-				if a == name {
-					at = i
-				}
-			}
-			if at < 0 {
-				at = len(args)
-				args = append(args, name)
-			}
-			sql, want = sql+" @"+name, want+fmt.Sprintf(" $%d", at+1)
+			args = append(args, name)
+			sql, want = sql+" @"+name, want+fmt.Sprintf(" $%d", len(args))
 		}
 		st, err := parseSQL(sql)
 		if err != nil {
