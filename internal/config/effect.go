@@ -98,6 +98,9 @@ func (d *decoder) effect(v *value, path string) EffectSpec {
 			m.fail(name, "add "+name+":", "%s effects need %s", e.Type, name)
 		}
 	}
+	if e.Type == "http" {
+		e.Method = "POST"
+	}
 	for _, name := range spec.takes {
 		d.effectField(m, &e, name)
 	}

@@ -173,8 +173,17 @@ func TestRetentionSpan(t *testing.T) {
 
 func TestPrices(t *testing.T) {
 	t.Parallel()
-	c := parse(t, "providers: {p: {type: openai, base_url: \"https://a.example\", prices: {gpt-4.1: {input: \"2.00\", cached: 0.50, output: 8, reasoning: \"0.000000000001\"}}}}\nkinds: {k: {provider: p}}\n")
-	p := c.Providers["p"].Prices["gpt-4.1"]
+	c := parse(t, "providers: {p: {type: openai, base_url: \"https://a.example\", prices: {gpt-4.1: {input: \"2.00\", cached: 0.50, output: 8, reasoning: \"0.000000000001\"}}}}\nkinds: {k: {provider: p}, own: {provider: p, prices: {gpt-4.1: {input: 1}}}}\n")
+	p, ok := c.PriceOf(c.Kinds["k"], "gpt-4.1")
+	if !ok {
+		t.Fatal("no price")
+	}
+	if own, ok := c.PriceOf(c.Kinds["own"], "gpt-4.1"); !ok || own.Input.String() != "1" || own.Output.String() != "0" {
+		t.Errorf("a kind's own price: got %v, %v", own, ok)
+	}
+	if _, ok := c.PriceOf(c.Kinds["k"], "other"); ok {
+		t.Error("a price of a model that has none")
+	}
 	got := []string{p.Input.String(), p.Cached.String(), p.Output.String(), p.Reasoning.String(), p.Input.Rat().String(), p.Reasoning.Rat().String(), config.Decimal{}.Rat().String()}
 	want := []string{"2", "0.5", "8", "0.000000000001", "2/1", "1/1000000000000", "0/1"}
 	if diff := cmp.Diff(got, want); diff != "" {

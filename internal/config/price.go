@@ -28,6 +28,18 @@ var decimalPattern = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})(\.[0-9]{1,12})?$`)
 // output tokens at some providers; the ledger decides.
 type Price struct{ Input, Cached, Output, Reasoning Decimal }
 
+// PriceOf returns what model costs under k: the kind's price, where it has none the provider's. ok is false when
+// neither has one.
+func (c *Config) PriceOf(k *Kind, model string) (p Price, ok bool) {
+	if p, ok = k.Prices[model]; ok {
+		return p, true
+	}
+	if up := c.Providers[k.Provider]; up != nil {
+		p, ok = up.Prices[model]
+	}
+	return p, ok
+}
+
 func (d *decoder) prices(v *value, path string) map[string]Price {
 	m := d.mapping(v, path)
 	out := map[string]Price{}

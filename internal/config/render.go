@@ -89,9 +89,6 @@ func (e *EffectSpec) render(s *scope) (*RenderedEffect, error) {
 		r.Statement, r.Args = e.sql.text, args
 		return r, err
 	}
-	if e.Type == "http" && r.Method == "" {
-		r.Method = "POST"
-	}
 	for _, name := range sortedNames(e.texts) {
 		text, err := e.texts[name].text1(s)
 		if err != nil {
