@@ -5,12 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -190,4 +190,12 @@ func (b *bundle) submit(t *testing.T, idem, body string) reply {
 	return b.do(t, call{method: "POST", path: "/v1/tasks", idem: idem, body: body})
 }
 
-var _ = slog.LevelInfo
+// awaitReady waits until the api can serve requests.
+func (b *bundle) awaitReady(t *testing.T) {
+	t.Helper()
+	for look := time.NewTicker(20 * time.Millisecond); ; <-look.C {
+		if b.do(t, call{method: "GET", path: "/readyz", key: "-"}).status == 200 {
+			return
+		}
+	}
+}
