@@ -160,7 +160,7 @@ func (d *decoder) headers(v *value, path string, e *EffectSpec) map[string]*leaf
 	if v == nil {
 		return nil
 	}
-	out := map[string]*leaf{}
+	out, seen := map[string]*leaf{}, map[string]bool{}
 	e.source["headers"] = v
 	for _, f := range v.fields {
 		p := join(path, f.name)
@@ -168,6 +168,8 @@ func (d *decoder) headers(v *value, path string, e *EffectSpec) map[string]*leaf
 		switch {
 		case !isToken(f.name):
 			d.add(f.pos, p, fmt.Sprintf("%q is no header name", clip(f.name)), "use letters, digits and -")
+		case seen[strings.ToLower(f.name)]:
+			d.add(f.pos, p, fmt.Sprintf("the header %s is here twice; case does not matter", f.name), "remove one of the two")
 		case taken:
 			d.add(f.pos, p, fmt.Sprintf("the header %s is set by the delivery itself", f.name), "remove it")
 		case f.v.t != tString:
@@ -177,6 +179,7 @@ func (d *decoder) headers(v *value, path string, e *EffectSpec) map[string]*leaf
 				out[f.name] = l
 			}
 		}
+		seen[strings.ToLower(f.name)] = true
 	}
 	return out
 }

@@ -67,6 +67,23 @@ func TestWithoutAFile(t *testing.T) {
 	}
 }
 
+func TestSigningSecrets(t *testing.T) {
+	t.Parallel()
+	const text = "providers: {p: {type: openai, base_url: \"https://a.example\"}}\ndestinations: {d: {url: \"https://d.example\", secret_env: S}}\nkinds: {k: {provider: p}}\n"
+	for secret, wrong := range map[string]string{
+		"whsec_Q0FOQVJZ": "", "whsec_Q0FOQVI=": "", "any text": "",
+		"whsec_CANARY!": "not base64", "whsec_": "not base64", "": "is not set",
+	} {
+		_, err := config.Parse("f", []byte(text), config.Opts{Getenv: getenv("S", secret)})
+		if (err == nil) != (wrong == "") || err != nil && (!strings.Contains(err.Error(), wrong) || holdsCanary(err.Error())) {
+			t.Errorf("%q: got %v, want %q", secret, err, wrong)
+		}
+		if _, err := config.Parse("f", []byte(text), config.Opts{Getenv: getenv("S", secret), SkipSecrets: true}); err != nil {
+			t.Errorf("%q, unread: %v", secret, err)
+		}
+	}
+}
+
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	c := parse(t, "providers:\n  p: {type: openai, base_url: \"https://a.example\"}\n  slow: {type: openai, base_url: \"https://a.example\", stream: false}\n"+

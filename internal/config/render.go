@@ -119,7 +119,7 @@ func (e *EffectSpec) render(s *scope) (*RenderedEffect, error) {
 	switch {
 	case e.body != nil:
 		r.Body, err = e.body.render(s)
-	case e.Type == "webhook" || e.Type == "http" && e.jsonBody():
+	case e.Type == "webhook" || e.Type == "task" || e.Type == "http" && e.jsonBody():
 		r.Body = defaultBody(s)
 	}
 	return r, err

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -36,7 +38,7 @@ func (k *Kind) Result(r Reply) ([]byte, error) {
 
 func (k *Kind) jsonResult(r Reply) ([]byte, error) {
 	if r.Truncated {
-		return nil, api.Errorf(api.CodeOutputTruncated, "the model's output was cut by its length limit after %d characters", len([]rune(r.Text)))
+		return nil, api.Errorf(api.CodeOutputTruncated, "the model's output was cut by its length limit after %d characters", utf8.RuneCountInString(r.Text))
 	}
 	text, err := unfence(r.Text)
 	if err != nil {
@@ -92,9 +94,12 @@ const maxExponent = 6
 // strictJSON checks that data is one JSON value that everyone reads the same way and returns it. A lone surrogate,
 // which a model makes of an emoji cut in two, becomes U+FFFD: it is not worth another call.
 func strictJSON(data []byte) ([]byte, error) {
-	data = []byte(strings.ToValidUTF8(string(data), "\uFFFD"))
-	dec := jsontext.NewDecoder(strings.NewReader(string(data)), jsontext.AllowInvalidUTF8(true))
-	mended := false
+	if !utf8.Valid(data) {
+		data = bytes.ToValidUTF8(data, []byte("\uFFFD"))
+	}
+	surrogates := bytes.Contains(data, []byte(`\ud`)) || bytes.Contains(data, []byte(`\uD`))
+	lone := false
+	dec := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowInvalidUTF8(true))
 	for {
 		tok, err := dec.ReadToken()
 		if err != nil {
@@ -105,8 +110,8 @@ func strictJSON(data []byte) ([]byte, error) {
 			return nil, errors.New("the model's JSON is " + errDepth.Error())
 		case tok.Kind() == '0' && longExponent(tok.String()):
 			return nil, errors.New("the model's JSON holds a number with an exponent of more than 6 digits")
-		case tok.Kind() == '"' && strings.ContainsRune(tok.String(), '\uFFFD'):
-			mended = true
+		case surrogates && tok.Kind() == '"' && strings.ContainsRune(tok.String(), '\uFFFD'):
+			lone = true
 		}
 		if dec.StackDepth() == 0 {
 			break
@@ -115,7 +120,7 @@ func strictJSON(data []byte) ([]byte, error) {
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("the model's message has text after its JSON")
 	}
-	if !mended {
+	if !lone {
 		return data, nil
 	}
 	v := jsontext.Value(data)

@@ -58,7 +58,7 @@ func (d *decoder) compileLeaf(v *value, path string, m mode, roots []string) *le
 	}
 	t, err := template.New("t").Option("missingkey=error").Funcs(funcs).Funcs(template.FuncMap{emitName: emitFor(m)}).Parse(v.s)
 	if err != nil {
-		d.add(v.pos, path, "bad template: "+inLine(err)+templateMessage(err), "see docs/configuration.md for what templates can do")
+		d.add(v.pos, path, "bad template: "+inLine(err)+parseMessage(err), "see docs/configuration.md for what templates can do")
 		return nil
 	}
 	l.t = t
@@ -248,31 +248,40 @@ func (p *preparer) field(path []string) {
 	}
 }
 
-// templateMessage takes the words out of an error of text/template that mean nothing to the reader of a YAML file.
-// None of these errors quotes data.
-func templateMessage(err error) string {
+// parseMessage takes the words out of an error of parsing that mean nothing to the reader of a YAML file.
+func parseMessage(err error) string {
+	return clipLong(reTemplate.ReplaceAllString(err.Error(), ""))
+}
+
+// execMessage says what went wrong in a rendering. Only errors that are known to quote no data are passed on: others,
+// as of a range over a text, print the value.
+func execMessage(err error) string {
 	var own *renderError
 	if errors.As(err, &own) {
 		return own.msg
 	}
 	msg := reTemplate.ReplaceAllString(err.Error(), "")
-	msg = reExecuting.ReplaceAllString(msg, "$1: ")
-	if m := reMissing.FindStringSubmatch(msg); m != nil {
-		return "the field " + m[1] + " is missing"
+	at := "a value"
+	if m := reExecuting.FindStringSubmatch(msg); m != nil {
+		at, msg = m[1], msg[len(m[0]):]
 	}
-	if m := reNoObject.FindStringSubmatch(msg); m != nil {
-		return "the field " + m[1] + " is missing: what stands before its last dot is no object"
+	switch {
+	case strings.HasPrefix(msg, "map has no entry for key"):
+		return "the field " + at + " is missing"
+	case strings.HasPrefix(msg, "can't evaluate field"), strings.HasPrefix(msg, "nil pointer evaluating"), strings.HasPrefix(msg, "nil data; no entry"):
+		return "the field " + at + " is missing: what stands before its last dot is no object"
+	case strings.HasPrefix(msg, "range can't iterate over"):
+		return "range needs a list or an object, and " + at + " is none"
+	case strings.HasPrefix(msg, "wrong number of args"):
+		return clip(at) + ": " + msg
+	case strings.Contains(msg, "index out of range"):
+		return clip(at) + ": there is no such element"
 	}
-	return clipLong(msg)
+	if m := reCalling.FindStringSubmatch(msg); m != nil {
+		return clip(at) + ": the function " + m[1] + " cannot take this value"
+	}
+	return clip(at) + " cannot be used like this"
 }
-
-var (
-	reNoObject     = regexp.MustCompile(`^(\S+): (?:can't evaluate field|nil pointer evaluating) `)
-	reTemplateLine = regexp.MustCompile(`^template: t:(\d+):`)
-	reTemplate     = regexp.MustCompile(`template: t:(\d+:)?(\d+:)? ?`)
-	reExecuting    = regexp.MustCompile(`executing "t" at <([^>]*)>: `)
-	reMissing      = regexp.MustCompile(`^(\S+): (?:map has no entry for key|nil data; no entry for key)`)
-)
 
 func clipLong(s string) string {
 	if len(s) > 300 {
@@ -280,6 +289,13 @@ func clipLong(s string) string {
 	}
 	return s
 }
+
+var (
+	reTemplateLine = regexp.MustCompile(`^template: t:(\d+):`)
+	reTemplate     = regexp.MustCompile(`template: t:(\d+:)?(\d+:)? ?`)
+	reExecuting    = regexp.MustCompile(`^executing "t" at <(.*?)>: `)
+	reCalling      = regexp.MustCompile(`^error calling (\w+): `)
+)
 
 // inLine names the line of a longer text that err is about.
 func inLine(err error) string {
@@ -321,7 +337,7 @@ func (l *leaf) execute(data map[string]any) (string, error) {
 		t = c.Funcs(template.FuncMap{emitName: out.emitJSON})
 	}
 	if err := t.Execute(out, data); err != nil {
-		return "", &renderError{msg: templateMessage(err), leaf: l}
+		return "", &renderError{msg: execMessage(err), leaf: l}
 	}
 	return out.b.String(), nil
 }

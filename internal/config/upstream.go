@@ -2,6 +2,7 @@ package config
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"net/url"
 	"path/filepath"
@@ -105,8 +106,8 @@ func (d *decoder) destination(name string, v *value, path string) *Destination {
 	m := d.mapping(v, path)
 	to := &Destination{Name: name, Repeat: RepeatUnsafe, IdempotencyHeader: "Idempotency-Key"}
 	to.URL = m.url("url", v.t == tObject)
-	to.Secret = m.secret("secret")
-	to.Previous = m.secret("previous_secret")
+	to.Secret = m.signing("secret")
+	to.Previous = m.signing("previous_secret")
 	enum(m, "repeat", &to.Repeat, RepeatUnsafe, RepeatSafe)
 	m.boolean("allow_private", &to.AllowPrivate)
 	to.Tenants = m.strings("tenants")
@@ -180,6 +181,27 @@ func (m *mapping) secret(name string) *telemetry.SecretSource {
 			fix = "write the secret into the file, and let this program read it"
 		}
 		m.fail(field, fix, "%s", telemetry.ScrubError(err))
+	}
+	return src
+}
+
+// signing reads a secret that signs webhooks: what stands after whsec_ must be base64 (Standard Webhooks).
+func (m *mapping) signing(name string) *telemetry.SecretSource {
+	src := m.secret(name)
+	if m.d.o.SkipSecrets {
+		return src
+	}
+	s, _ := src.Get() // one that cannot be read has been complained about
+	text, coded := strings.CutPrefix(s.Reveal(), "whsec_")
+	if !coded {
+		return src
+	}
+	if b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "=")); err != nil || len(b) == 0 {
+		field := name + "_env"
+		if !m.has(field) {
+			field = name + "_file"
+		}
+		m.fail(field, "use the secret as the receiver gives it", "the secret begins with whsec_, but what follows is not base64")
 	}
 	return src
 }
