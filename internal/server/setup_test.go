@@ -38,6 +38,7 @@ type bundle struct {
 	DB        *pgxpool.Pool
 	Key       string // of tenant a, with all its scopes
 	Log       *logs
+	database  *pgtest.DB
 	stop      func() error
 }
 
@@ -66,14 +67,30 @@ func setup(t *testing.T) *bundle {
 // start runs an API process on db until t ends.
 func start(t *testing.T, db *pgtest.DB) *bundle {
 	t.Helper()
+	b := &bundle{Log: &logs{}, database: db}
+	b.run(t)
+	b.DB = db.Pool(t)
+	b.Key = b.key(t, "a", api.ScopeSubmit, api.ScopeRead, api.ScopeOperate)
+	return b
+}
+
+// startOn runs a second API process on the database of the first.
+func startOn(t *testing.T, first *bundle) *bundle {
+	t.Helper()
+	b := &bundle{Log: &logs{}, database: first.database, DB: first.DB, Key: first.Key}
+	b.run(t)
+	return b
+}
+
+func (b *bundle) run(t *testing.T) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "onefold.yaml")
 	if err := os.WriteFile(file, []byte(testConfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := &bundle{Log: &logs{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	app, err := boot.Open(ctx, boot.Config{
-		Service: "api", DatabaseURL: db.URL(), ConfigPath: file, Addr: "127.0.0.1:0", LogTo: b.Log,
+		Service: "api", DatabaseURL: b.database.URL(), ConfigPath: file, Addr: "127.0.0.1:0", LogTo: b.Log,
 		Configuration: config.Opts{SkipSecrets: true},
 	})
 	if err != nil {
@@ -98,9 +115,6 @@ func start(t *testing.T, db *pgtest.DB) *bundle {
 		t.Fatalf("the api did not start: %v", err)
 	}
 	b.URL = "http://" + b.Addr
-	b.DB = db.Pool(t)
-	b.Key = b.key(t, "a", api.ScopeSubmit, api.ScopeRead, api.ScopeOperate)
-	return b
 }
 
 func (b *bundle) key(t *testing.T, tenant string, scopes ...api.Scope) string {

@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/onefold-dev/onefold/api"
@@ -42,7 +44,7 @@ func (s *Server) submit(ctx context.Context, x *exchange, in *submitParams) (*an
 		Tenant: x.who.Tenant, Key: key, KeySent: sent, Body: body, TraceID: x.traceID, RequestID: x.id, Actor: x.who.Actor(),
 	})
 	if err != nil {
-		return nil, err
+		return nil, keyError(err)
 	}
 	row := s.held(ctx, x, got.Row, hold)
 	x.line.Add(slog.Bool("created", got.Created), slog.Bool("reopened", got.Reopened))
@@ -95,10 +97,11 @@ func (s *Server) submitted(ctx context.Context, x *exchange, got submit.Answer, 
 	return a, nil
 }
 
-// keyError is an error of the key's headers for the caller.
+// keyError names the key's header in an error that is about the key.
 func keyError(err error) error {
 	err = submit.CanonError(err)
-	if e, ok := err.(*api.Error); ok && e.Field == "" {
+	var e *api.Error
+	if errors.As(err, &e) && e.Field == "" && strings.HasPrefix(string(e.Code), "key_") && e.Code != api.CodeKeyReused {
 		return e.WithField(canon.Header)
 	}
 	return err
