@@ -278,6 +278,9 @@ func TestEveryPartOfTheGuard(t *testing.T) {
 			t.Errorf("%s: got recorded %t, %v, want fenced", name, recorded, err)
 		}
 		expect(t, name, b.row("effects", "true"), before)
+		if late := one[int](b, `SELECT count(*) FROM onefold.deliveries WHERE token <> $1 AND late_at IS NOT NULL`, m.Token); late != 0 {
+			t.Errorf("%s: what came late was written onto the delivery of another token", name)
+		}
 	}
 }
 
