@@ -102,14 +102,15 @@ func TestManyProblemsAreCounted(t *testing.T) {
 func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{
-		"binary":    {"\x00\x01", "is not UTF-8 text"},
-		"latin-1":   {"a: \xe9\n", "is not UTF-8 text"},
-		"large":     {strings.Repeat("# x\n", 200_000), "more than the 524288 that are read"},
-		"brackets":  {strings.Repeat("[", 3000), "more than 2000 brackets are open"},
-		"deep":      {"a: " + strings.Repeat("[", 300) + strings.Repeat("]", 300), "nested too deep"},
-		"laughs":    {"a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n", "expanded too often"},
-		"byte mark": {"\ufeffproviders: 1\n", "providers: must be a mapping"},
-		"crlf":      {"providers:\r\n  a: {typ: x}\r\n", "2:7: providers.a.typ: unknown field"},
+		"binary":                  {"\x00\x01", "is not UTF-8 text"},
+		"latin-1":                 {"a: \xe9\n", "is not UTF-8 text"},
+		"large":                   {strings.Repeat("# x\n", 200_000), "more than the 524288 that are read"},
+		"brackets":                {strings.Repeat("[", 3000), "more than 2000 brackets are open"},
+		"deep":                    {"a: " + strings.Repeat("[", 300) + strings.Repeat("]", 300), "nested too deep"},
+		"laughs":                  {"a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n", "expanded too often"},
+		"alias inside its anchor": {"a: &x 1\nb: &x [*x]\n", "b[0]: alias *x has no anchor before it"},
+		"byte mark":               {"\ufeffproviders: 1\n", "providers: must be a mapping"},
+		"crlf":                    {"providers:\r\n  a: {typ: x}\r\n", "2:7: providers.a.typ: unknown field"},
 	} {
 		_, err := config.Parse("f.yaml", []byte(c.text), built)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

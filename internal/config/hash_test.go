@@ -156,6 +156,7 @@ func TestBodyIsFixed(t *testing.T) {
 	k := kindOf(t, "providers: {openai: {type: openai, base_url: \"https://a.example\"}}\nkinds: {k: {provider: openai, request: {z: 1, a: \"{{.input}}\"}}}")
 	want := `{"deadline":"24h0m0s","dedupe":"key","max_attempts":3,"max_runs":3,"name":"k","on_cut":"regenerate","on_unknown":"retry",` +
 		`"output":"response","provider":"openai","reopen_failed":true,"request":{"z":1,"a":"{{.input}}"}}`
+	k.Body()[0] = 'x' // a copy
 	if got := string(k.Body()); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -137,6 +137,20 @@ func TestTimeoutsOverlay(t *testing.T) {
 	}
 }
 
+func TestRetentionOfKinds(t *testing.T) {
+	t.Parallel()
+	c := parse(t, "retention: {tasks: 1000h, payload: 500h}\nproviders: {p: {type: openai, base_url: \"https://a.example\"}}\n"+
+		"kinds: {plain: {provider: p}, own: {provider: p, retention: 300h}, both: {provider: p, retention: 900h, payload_retention: 2h}}\n")
+	for name, want := range map[string][2]time.Duration{
+		"plain": {1000 * time.Hour, 500 * time.Hour}, "own": {300 * time.Hour, 300 * time.Hour}, "both": {900 * time.Hour, 2 * time.Hour},
+	} {
+		k := c.Kinds[name]
+		if got := [2]time.Duration{c.RetentionOf(k), c.PayloadRetentionOf(k)}; got != want {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+}
+
 func TestDestinationTenants(t *testing.T) {
 	t.Parallel()
 	c := parse(t, "providers: {p: {type: openai, base_url: \"https://a.example\"}}\ndestinations: {some: {url: \"https://d.example\", tenants: [a, b]}, all: {url: \"https://d.example\", tenants: ['*']}}\nkinds: {k: {provider: p}}\n")
