@@ -123,7 +123,9 @@ func (s *Service) resolution(ctx context.Context, tx pgx.Tx, r *task.Row, how Re
 	m.NewEpoch = r.Epoch + 1
 	if how.Action == "failed" {
 		m.To, m.Code, m.Permanent = api.Failed, string(api.CodeRefusedByPerson), true
-		m.Message = "resolved as failed"
+		if m.Message = how.Message; m.Message == "" {
+			m.Message = "resolved as failed"
+		}
 		return m, nil
 	}
 	m.To, m.Result = api.Succeeded, how.Result
