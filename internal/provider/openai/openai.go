@@ -56,6 +56,9 @@ func New(o Opts) (*Provider, error) {
 	if u.Fragment != "" {
 		return nil, errors.New("base_url has a fragment")
 	}
+	if u.Path == "" {
+		u.Path = "/" // JoinPath would make a path without its slash
+	}
 	return &Provider{url: u.JoinPath("chat", "completions"), opts: o, wire: wire.NewClient(o.Wire)}, nil
 }
 

@@ -22,16 +22,16 @@ func read(x *wire.Exchange, streamed bool) (*provider.Response, *provider.Error)
 		return readStream(x, x)
 	}
 	r := bufio.NewReaderSize(x, 4<<10)
-	if streamed && looksLikeStream(r) {
+	if streamed && looksLikeStream(r, x.MaxReply()) {
 		return readStream(x, r)
 	}
 	return readDocument(x, r)
 }
 
 // looksLikeStream says whether what comes starts with a field of an event stream. White space before it (sent to keep
-// the connection alive) is read over. An error is left for the next read.
-func looksLikeStream(r *bufio.Reader) bool {
-	for {
+// the connection alive) is read over, as much as a reply may be long. An error is left for the next read.
+func looksLikeStream(r *bufio.Reader, limit int64) bool {
+	for n := int64(0); n < limit; n++ {
 		b, err := r.Peek(1)
 		if err != nil {
 			return false
@@ -41,7 +41,10 @@ func looksLikeStream(r *bufio.Reader) bool {
 		}
 		_, _ = r.Discard(1)
 	}
-	b, _ := r.Peek(1)
+	b, err := r.Peek(1)
+	if err != nil {
+		return false
+	}
 	if b[0] == 0xEF || strings.IndexByte("deir:", b[0]) >= 0 {
 		b, _ = r.Peek(5)
 	}

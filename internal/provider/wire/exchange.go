@@ -80,7 +80,7 @@ func (c *Client) Do(ctx context.Context, p Post) (*Exchange, *provider.Error) {
 	switch strings.ToLower(strings.TrimSpace(resp.Header.Get("Content-Encoding"))) {
 	case "", "identity":
 	case "gzip", "x-gzip":
-		x.reader = &unzip{src: x.reader}
+		x.reader = &counter{r: &unzip{src: x.reader}, n: new(int64), max: maxStream}
 	default:
 		x.reader = broken{errEncoding}
 	}
