@@ -75,6 +75,9 @@ func (s *Server) resolve(ctx context.Context, x *exchange, in *ByID) (*answer, e
 	if err != nil {
 		return nil, err
 	}
+	if f.action == string(api.ResolveSucceeded) && f.result == nil {
+		return nil, api.Errorf(api.CodeInvalidField, "result is missing").WithField("result").WithFix("Send the result the task is to have, or another action.")
+	}
 	row, err := s.Submit.Resolve(ctx, x.act(id, f), submit.Resolution{Action: f.action, Result: f.result, Message: f.message})
 	if err != nil {
 		return nil, s.acted(ctx, x, id, err)
