@@ -95,6 +95,7 @@ func (o *Outbox) flushMarks(ctx context.Context, claims []*claim) ([]*claimed, e
 // plan decides for each effect. Places of destinations are taken here and given back by flights.end.
 func (o *Outbox) plan(ids []task.ID, seen map[task.ID]store.EffectSeen) plan {
 	p := plan{owner: o.Incarnation()}
+	able := p.owner != (task.ID{}) && o.MaySend() // without a living lease, what is marked could not be sent
 	done := map[task.ID]bool{}
 	for _, id := range ids {
 		e, found := seen[id]
@@ -106,6 +107,9 @@ func (o *Outbox) plan(ids []task.ID, seen map[task.ID]store.EffectSeen) plan {
 		to := o.Config.Destinations[e.Destination]
 		switch {
 		case !e.Due:
+		case !able:
+			soon := withheldFor
+			after = &soon
 		case to == nil || o.Senders[e.Type] == nil:
 			after = o.later() // another process knows it
 		default:

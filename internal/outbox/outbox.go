@@ -43,7 +43,7 @@ type Opts struct {
 	Notify *job.Notifier
 	// Senders deliver effects, by type.
 	Senders map[string]Sender
-	// Incarnation is the process's present one; it changes after a missed lease.
+	// Incarnation is the process's present one; it changes after a missed lease, and is the zero ID while there is none.
 	Incarnation func() task.ID
 	// MaySend says whether the heartbeat is young enough to begin something outside. Nil: always.
 	MaySend func() bool

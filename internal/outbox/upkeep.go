@@ -96,8 +96,10 @@ func (o *Outbox) takeLost(ctx context.Context, tx pgx.Tx, lost []store.LostEffec
 
 // lostMove is the verdict on a delivery whose outcome nobody reported.
 func (o *Outbox) lostMove(l store.LostEffect) store.LostMove {
-	m := store.LostMove{LostEffect: l, To: api.EffectUnknown, Code: CodeOutcomeUnknown,
-		Message: "the worker was lost while it delivered this; it may have arrived"}
+	m := store.LostMove{
+		LostEffect: l, To: api.EffectUnknown, Code: CodeOutcomeUnknown,
+		Message: "the worker was lost while it delivered this; it may have arrived",
+	}
 	to := o.Config.Destinations[l.Destination]
 	if to == nil || to.Repeat != config.RepeatSafe {
 		return m

@@ -89,9 +89,15 @@ func Run(t *testing.T, k Kind) {
 		name string
 		run  func(*testing.T, Kind)
 	}{
-		{"accepted", accepted}, {"the same id again", sameID}, {"classes", classes}, {"ends with its context", endsWithContext},
-		{"never repeats by itself", neverRepeats}, {"own network", ownNetwork}, {"endless answer", endlessAnswer},
-		{"tells no secret", tellsNoSecret}, {"many at once", manyAtOnce},
+		{"accepted", accepted},
+		{"the same id again", sameID},
+		{"classes", classes},
+		{"ends with its context", endsWithContext},
+		{"never repeats by itself", neverRepeats},
+		{"own network", ownNetwork},
+		{"endless answer", endlessAnswer},
+		{"tells no secret", tellsNoSecret},
+		{"many at once", manyAtOnce},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
