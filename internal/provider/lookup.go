@@ -8,10 +8,13 @@ import (
 
 // New makes an Error with the class, the gate and the billing that Table gives for code. It panics on a code that the
 // table does not have: that is a fault of the program, found by the first test that reaches it.
-func New(code, message string) *Error {
+func New(code, message string) *Error { return ByCode(code).error(message) }
+
+// ByCode returns the first row with a code of ours; it panics where New does.
+func ByCode(code string) Rule {
 	for i := range Table {
 		if Table[i].Code == code {
-			return Table[i].error(message)
+			return Table[i]
 		}
 	}
 	panic(fmt.Sprintf("provider: code %q is not in the failure table", code))

@@ -104,9 +104,9 @@ func (e upstreamError) rule(x *wire.Exchange) *provider.Error {
 	case e.status != 0:
 		r = provider.ByStatus(e.status)
 	default:
-		return e.on(x.New(provider.CodeUpstreamError, e.text(http.StatusOK)), x.Header)
+		r = provider.ByCode(provider.CodeUpstreamError)
 	}
-	return e.on(x.Rule(r, e.text(http.StatusOK)), x.Header)
+	return e.on(x.Said(r, e.text(http.StatusOK)), x.Header)
 }
 
 // statusError classes a reply whose status is not 2xx.
@@ -126,7 +126,7 @@ func statusError(x *wire.Exchange) *provider.Error {
 	if !ok {
 		r = provider.ByStatus(x.Status)
 	}
-	return e.on(x.Rule(r, e.text(x.Status)), x.Header)
+	return e.on(x.Said(r, e.text(x.Status)), x.Header)
 }
 
 // text words the failure: the status and what the provider said.

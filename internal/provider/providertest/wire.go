@@ -205,7 +205,7 @@ func beforeSend(t *testing.T, d Dialect, stream bool) {
 // big is a request that does not fit into the buffers of a socket.
 func (d Dialect) big(stream bool) provider.Request {
 	req := d.request(stream)
-	req.Body = d.Body(strings.Repeat("x", 32<<20))
+	req.Body = d.Body(strings.Repeat("x", 16<<20))
 	return req
 }
 

@@ -108,16 +108,16 @@ func (x *Exchange) failRead(err error, streamed bool) *provider.Error {
 	return x.new(provider.CodeBodyCut, "the reply broke off: "+cause(err))
 }
 
-// New makes an Error with what the exchange knows.
+// New makes an Error in our own words with what the exchange knows.
 func (x *Exchange) New(code, message string) *provider.Error { return x.end(x.new(code, message)) }
 
-// Rule makes an Error of a row of the table with what the exchange knows.
-func (x *Exchange) Rule(r provider.Rule, message string) *provider.Error {
+// Said makes an Error in the provider's words, which may quote the request.
+func (x *Exchange) Said(r provider.Rule, message string) *provider.Error {
 	return x.end(r.Error(provider.Scrub(message, x.request, x.secrets...)))
 }
 
 func (x *Exchange) new(code, message string) *provider.Error {
-	return provider.New(code, provider.Scrub(message, x.request, x.secrets...))
+	return provider.New(code, provider.Scrub(message, nil, x.secrets...))
 }
 
 // end puts on an Error how far the exchange came.
