@@ -51,6 +51,9 @@ func TestOnlyListedAttributesAreWritten(t *testing.T) {
 		slog.String("input", canary), slog.Any("state", map[string]string{"x": canary}), slog.Any("code", []byte(canary)),
 		slog.Group("more", slog.String("kind", "k"), slog.String("output", canary)), slog.Int("extra", 3),
 		slog.Any("reason", struct{ X string }{canary}))
+	if got := strings.Count(b.String(), `"run":`); got != 1 {
+		t.Errorf("run stands in the line %d times, want once", got)
+	}
 	want := []map[string]any{{
 		"level": "INFO", "msg": "attempt", "instance": "w1", "tenant": "a", "task_id": "t1", "run": 2.0, "kind": "k", "extra": 3.0,
 	}}
