@@ -23,7 +23,7 @@ type Worker struct {
 func RegisterWorker(ctx context.Context, db DBTX, w Worker, lease time.Duration) error {
 	_, err := db.Exec(ctx, `
 INSERT INTO onefold.workers (incarnation, process, instance, host, pid, version, providers, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, now() + $8::interval)`,
+VALUES ($1, $2, $3, $4, $5, $6, coalesce($7::text[], '{}'), now() + $8::interval)`,
 		w.Incarnation, w.Process, w.Instance, w.Host, w.PID, w.Version, w.Providers, lease)
 	if err != nil {
 		return fmt.Errorf("register incarnation: %w", err)

@@ -90,3 +90,6 @@ type Fence struct {
 	Epoch int64
 	Token ID
 }
+
+// ParseID reads an id in its usual form.
+func ParseID(s string) (ID, error) { return uuid.Parse(s) }

@@ -31,6 +31,9 @@ func (e *ending) size() int { return len(e.end.Result) + len(e.at.Reply) + len(e
 const (
 	endPause    = 200 * time.Millisecond
 	effectTries = 4
+	// mostTries bounds the tries against a database that is there and refuses:
+	// then the task is left to the reaper, which finds it owned and not held.
+	mostTries = 25
 	// lateFor is how long a reply that was fenced is tried to be kept.
 	lateFor = 2 * time.Minute
 )
@@ -76,7 +79,7 @@ func (w *Worker) write(a *attempt, e *ending) (*store.Ended, error) {
 			e = finishFailed(e, &outbox.EffectError{Message: "the result could not be stored (SQLSTATE " + store.SQLState(err) + ")"})
 			e.end.Result, e.at.Kept, e.at.Partial = nil, nil, nil
 			continue
-		case a.inc.Ctx.Err() != nil:
+		case a.inc.Ctx.Err() != nil || try >= mostTries && !store.Away(err):
 			return nil, err
 		}
 		w.Log.Warn("finish not written yet", "task_id", a.row.ID, "error", err)

@@ -1,0 +1,453 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/job"
+	"github.com/onefold-dev/onefold/internal/kinds"
+	"github.com/onefold-dev/onefold/internal/outbox"
+	"github.com/onefold-dev/onefold/internal/pg/pgtest"
+	"github.com/onefold-dev/onefold/internal/provider"
+	"github.com/onefold-dev/onefold/internal/store"
+	"github.com/onefold-dev/onefold/internal/submit"
+	"github.com/onefold-dev/onefold/internal/task"
+	"github.com/onefold-dev/onefold/internal/upkeep"
+	"github.com/onefold-dev/onefold/internal/worker"
+)
+
+const testConfig = `
+providers:
+  p: {type: fake, base_url: "http://127.0.0.1:1"}
+destinations:
+  d: {url: "http://127.0.0.1:1/", repeat: safe, allow_private: true}
+kinds:
+  k:
+    provider: p
+    output: text
+    effects:
+      - {name: tell, type: webhook, destination: d, on: final, body: '{"outcome": {{json .outcome}}, "n": {{json .input.n}}}'}
+  r: {provider: p, output: text, on_unknown: review}
+  s:
+    provider: p
+    output: json
+    effects:
+      - {name: save, type: sql, statement: "INSERT INTO public.saved (key, total) VALUES (@key, @result.total)"}
+`
+
+// script is a provider whose answers a test decides.
+type script struct {
+	mu    sync.Mutex
+	calls int
+	call  func(ctx context.Context, n int, r provider.Request) (*provider.Response, error)
+}
+
+func (s *script) Call(ctx context.Context, r provider.Request) (*provider.Response, error) {
+	s.mu.Lock()
+	s.calls++
+	n := s.calls
+	s.mu.Unlock()
+	return s.call(ctx, n, r)
+}
+
+func ok(text string) (*provider.Response, error) {
+	reply, _ := json.Marshal(map[string]string{"text": text})
+	return &provider.Response{Reply: reply, Text: text, FinishReason: "stop", Model: "m", Usage: provider.Usage{Known: true, InputTokens: 3, OutputTokens: 5}}, nil
+}
+
+type bundle struct {
+	t      *testing.T
+	pool   *pgxpool.Pool
+	db     *pgtest.DB
+	submit *submit.Service
+	script *script
+	cfg    *config.Config
+	book   *kinds.Book
+	notify *job.Notifier
+	clock  atomic.Int64
+}
+
+func setup(t *testing.T, call func(ctx context.Context, n int, r provider.Request) (*provider.Response, error)) *bundle {
+	t.Helper()
+	db := pgtest.New(t)
+	pool := db.Pool(t)
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE public.saved (key text, total numeric CHECK (total < 1000))`); err != nil {
+		t.Fatal(err)
+	}
+	opts := config.Opts{SkipSecrets: true}
+	cfg, err := config.Parse("test.yaml", []byte(testConfig), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bundle{t: t, pool: pool, db: db, script: &script{call: call}, cfg: cfg, book: kinds.New(cfg, opts)}
+	if err := b.book.Store(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(testWriter{b.t}, nil))
+	b.notify = job.NewNotifier(pool, log)
+	b.submit = submit.New(submit.Config{Pool: pool, Kinds: b.book, Outbox: outbox.New(outbox.Opts{Config: cfg}), Notifier: b.notify, Log: log})
+	t.Cleanup(func() {
+		b.submit.Close()
+		b.notify.Close()
+	})
+	return b
+}
+
+// process is one worker process: a lease and a worker of its own.
+type process struct {
+	*worker.Worker
+	lease *worker.Lease
+	up    *upkeep.Upkeep
+}
+
+func (b *bundle) process(lease time.Duration) *process {
+	b.t.Helper()
+	log := slog.New(slog.NewTextHandler(testWriter{b.t}, nil))
+	connect := func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, b.db.URL()) }
+	p := &process{}
+	var err error
+	p.lease, err = worker.StartLease(b.t.Context(), worker.LeaseConfig{
+		Connect: connect, Lease: lease, Log: log, Worker: store.Worker{Process: task.NewToken(), Instance: "test", Host: "h", PID: 1, Version: "v"},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	o := outbox.New(outbox.Opts{Config: b.cfg})
+	p.up = upkeep.New(upkeep.Config{Connect: connect, Kinds: b.book, Outbox: o, Notifier: b.notify, Lease: lease, Longest: time.Minute, Log: log})
+	p.Worker = worker.New(worker.Config{
+		Pool: b.pool, EffectsDB: b.pool, Kinds: b.book, Providers: map[string]provider.Provider{"p": b.script}, Outbox: o, Notifier: b.notify,
+		Lease: p.lease, Log: log, Random: func() float64 { return 0.5 }, Reap: p.up.Reap,
+	})
+	b.t.Cleanup(func() {
+		p.Drain(0)
+		p.Close()
+		p.lease.Stop(context.Background())
+	})
+	return p
+}
+
+func (b *bundle) put(kind, key string) task.ID {
+	b.t.Helper()
+	a, err := b.submit.Submit(b.t.Context(), submit.Request{Tenant: "a", Key: key, KeySent: true, Body: []byte(fmt.Sprintf(`{"kind":%q,"input":{"n":1}}`, kind))})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return a.Row.ID
+}
+
+func (b *bundle) row(id task.ID) *task.Row {
+	b.t.Helper()
+	r, err := store.Task(context.Background(), b.pool, "", id)
+	if err != nil || r == nil {
+		b.t.Fatalf("read task: %v, %v", r, err)
+	}
+	return r
+}
+
+func (b *bundle) strings(sql string, args ...any) []string {
+	b.t.Helper()
+	rows, err := b.pool.Query(context.Background(), sql, args...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+func (b *bundle) due(id task.ID) {
+	b.t.Helper()
+	if _, err := b.pool.Exec(context.Background(), `UPDATE onefold.tasks SET run_at = now() - interval '1 s' WHERE id = $1`, id); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+const wakes = `SELECT j.state::text FROM onefold.river_job j WHERE (j.args->>'id')::uuid = $1`
+
+func TestRunsOnceAndCommitsTogether(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(context.Context, int, provider.Request) (*provider.Response, error) { return ok("hello") })
+	p := b.process(5 * time.Second)
+	id := b.put("k", "x")
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() { p.Work(context.Background(), id) })
+	}
+	wg.Wait()
+	r := b.row(id)
+	if r.State != api.Succeeded || string(r.Result) != `"hello"` || r.Attempts != 1 || r.Usage.OutputTokens != 5 || r.Usage.Billed != api.BilledYes {
+		t.Errorf("got %s %s attempts %d usage %+v", r.State, r.Result, r.Attempts, r.Usage)
+	}
+	if b.script.calls != 1 {
+		t.Errorf("%d calls", b.script.calls)
+	}
+	if diff := cmp.Diff(b.strings(wakes, id), []string(nil)); diff != "" {
+		t.Errorf("wake-ups left: %s", diff)
+	}
+	if diff := cmp.Diff(b.strings(`SELECT name || ' ' || state || ' ' || convert_from(body, 'UTF8') FROM onefold.effects WHERE task_id = $1`, id),
+		[]string{`tell waiting {"outcome": "succeeded", "n": 1}`}); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(b.strings(`SELECT outcome || ' ' || billed FROM onefold.attempts WHERE task_id = $1`, id), []string{"succeeded yes"}); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestClasses(t *testing.T) {
+	t.Parallel()
+	fail := func(class provider.Class, permanent bool) error {
+		return &provider.Error{Class: class, Code: "x", Message: "m", Permanent: permanent, Billed: provider.BilledUnknown, Phase: provider.PhaseWritten, RetryAfter: 7 * time.Second}
+	}
+	for _, c := range []struct {
+		name, kind string
+		err        error
+		state      api.State
+		code       string
+		attempts   int32
+		wakes      []string
+	}{
+		{"rejected", "k", fail(provider.Rejected, true), api.Failed, "rejected", 1, nil},
+		{"refused", "k", fail(provider.Refused, false), api.Pending, "", 0, []string{"scheduled"}},
+		{"not sent", "k", fail(provider.NotSent, false), api.Pending, "", 0, []string{"scheduled"}},
+		{"unknown, retry", "k", fail(provider.Unknown, false), api.Pending, "", 1, []string{"scheduled"}},
+		{"unknown, review", "r", fail(provider.Unknown, false), api.Unknown, "outcome_unknown", 1, nil},
+		{"bad output", "r", fail(provider.BadOutput, false), api.Pending, "", 1, []string{"scheduled"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, func(context.Context, int, provider.Request) (*provider.Response, error) { return nil, c.err })
+			p := b.process(5 * time.Second)
+			id := b.put(c.kind, "x")
+			p.Work(context.Background(), id)
+			r := b.row(id)
+			if r.State != c.state || r.ErrorCode != c.code || r.Attempts != c.attempts {
+				t.Errorf("got %s %q attempts %d, want %s %q %d", r.State, r.ErrorCode, r.Attempts, c.state, c.code, c.attempts)
+			}
+			if diff := cmp.Diff(b.strings(wakes, id), c.wakes); diff != "" {
+				t.Errorf("wake-ups: %s", diff)
+			}
+		})
+	}
+}
+
+func TestAttemptsRunOut(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(context.Context, int, provider.Request) (*provider.Response, error) {
+		return nil, &provider.Error{Class: provider.Unknown, Code: "x", Billed: provider.BilledUnknown, Phase: provider.PhaseWritten}
+	})
+	p := b.process(5 * time.Second)
+	id := b.put("k", "x")
+	for range 5 {
+		p.Work(context.Background(), id)
+		b.due(id)
+	}
+	r := b.row(id)
+	if r.State != api.Failed || r.ErrorCode != "attempts_exhausted" || r.Permanent() || b.script.calls != 3 || r.Usage.Billed != api.BilledUnknown {
+		t.Errorf("got %s %s permanent %v after %d calls, billed %s", r.State, r.ErrorCode, r.Permanent(), b.script.calls, r.Usage.Billed)
+	}
+	if diff := cmp.Diff(b.strings(`SELECT number || ' ' || regeneration FROM onefold.attempts WHERE task_id = $1 ORDER BY epoch`, id), []string{"1 false", "2 true", "3 true"}); diff != "" {
+		t.Error(diff)
+	}
+	if got := b.strings(`SELECT outcome FROM onefold.effects WHERE task_id = $1`, id); len(got) != 1 || got[0] != "failed" {
+		t.Errorf("effects %v, want one for failed", got)
+	}
+}
+
+// A worker that lost its lease changes nothing; what came back is kept.
+func TestFencedFinish(t *testing.T) {
+	t.Parallel()
+	inCall, proceed := make(chan struct{}), make(chan struct{})
+	b := setup(t, func(_ context.Context, n int, _ provider.Request) (*provider.Response, error) {
+		if n == 1 {
+			close(inCall)
+			<-proceed
+			return ok("late")
+		}
+		return ok("second")
+	})
+	stale, fresh := b.process(5*time.Second), b.process(5*time.Second)
+	id := b.put("k", "x")
+	done := make(chan struct{})
+	go func() {
+		stale.Work(context.Background(), id)
+		close(done)
+	}()
+	<-inCall
+	fresh.up.Reap(context.Background(), []task.ID{id})
+	if r := b.row(id); r.State != api.Pending || !r.Unclear {
+		t.Fatalf("after the reaper: %s unclear %v", r.State, r.Unclear)
+	}
+	b.due(id)
+	fresh.Work(context.Background(), id)
+	close(proceed)
+	<-done
+	r := b.row(id)
+	if r.State != api.Succeeded || string(r.Result) != `"second"` {
+		t.Errorf("got %s %s", r.State, r.Result)
+	}
+	if diff := cmp.Diff(b.strings(`SELECT outcome || ' ' || billed || ' ' || coalesce(convert_from(late_result, 'UTF8'), '') FROM onefold.attempts WHERE task_id = $1 ORDER BY epoch`, id),
+		[]string{`lost yes {"text":"late"}`, "succeeded yes "}); diff != "" {
+		t.Error(diff)
+	}
+	if got := b.strings(`SELECT outcome FROM onefold.effects WHERE task_id = $1`, id); len(got) != 1 {
+		t.Errorf("%d effects, want 1", len(got))
+	}
+}
+
+func TestReviewedKindIsNotRepeatedOnceMarked(t *testing.T) {
+	t.Parallel()
+	inCall, proceed := make(chan struct{}), make(chan struct{})
+	b := setup(t, func(context.Context, int, provider.Request) (*provider.Response, error) {
+		close(inCall)
+		<-proceed
+		return ok("late")
+	})
+	stale, fresh := b.process(5*time.Second), b.process(5*time.Second)
+	id := b.put("r", "x")
+	done := make(chan struct{})
+	go func() {
+		stale.Work(context.Background(), id)
+		close(done)
+	}()
+	<-inCall
+	fresh.up.Reap(context.Background(), []task.ID{id})
+	if r := b.row(id); r.State != api.Unknown || r.ErrorCode != "outcome_unknown" {
+		t.Fatalf("after the reaper: %s %s", r.State, r.ErrorCode)
+	}
+	close(proceed)
+	<-done
+	if r := b.row(id); r.State != api.Unknown || b.script.calls != 1 {
+		t.Errorf("got %s after %d calls", r.State, b.script.calls)
+	}
+}
+
+func TestCancelWinsOverAResult(t *testing.T) {
+	t.Parallel()
+	var b *bundle
+	b = setup(t, func(_ context.Context, _ int, r provider.Request) (*provider.Response, error) {
+		id, err := task.ParseID(r.TaskID)
+		if err != nil {
+			return nil, err
+		}
+		row, err := b.submit.Cancel(context.Background(), submit.Act{Tenant: "a", ID: id, Actor: "t"})
+		if err != nil || row.State != api.Running || !row.CancelRequested {
+			b.t.Errorf("cancel of a running task: %+v, %v", row, err)
+		}
+		return ok("too late")
+	})
+	p := b.process(5 * time.Second)
+	id := b.put("k", "x")
+	p.Work(context.Background(), id)
+	r := b.row(id)
+	if r.State != api.Cancelled || r.Result != nil || r.ErrorCode != "" {
+		t.Errorf("got %s %s %s", r.State, r.Result, r.ErrorCode)
+	}
+	if diff := cmp.Diff(b.strings(`SELECT outcome FROM onefold.effects WHERE task_id = $1`, id), []string{"cancelled"}); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Result and sql effect are there together, or the reply is kept and finished
+// later without another call.
+func TestFinishFailedKeepsTheReply(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(context.Context, int, provider.Request) (*provider.Response, error) { return ok(`{"total": 1000.50}`) })
+	p := b.process(5 * time.Second)
+	id := b.put("s", "x")
+	p.Work(context.Background(), id)
+	r := b.row(id)
+	if r.State != api.Unknown || r.ErrorCode != "finish_failed" {
+		t.Fatalf("got %s %s %s", r.State, r.ErrorCode, r.ErrorMessage)
+	}
+	act := submit.Act{Tenant: "a", ID: id, Epoch: &r.Epoch, Actor: "t", Reason: "limit raised"}
+	if _, err := b.submit.Resolve(context.Background(), act, submit.Resolution{Action: "finish"}); !errors.Is(err, api.ErrConflict) {
+		t.Errorf("finish while the effect still fails: %v", err)
+	}
+	if _, err := b.pool.Exec(context.Background(), `ALTER TABLE public.saved DROP CONSTRAINT saved_total_check`); err != nil {
+		t.Fatal(err)
+	}
+	row, err := b.submit.Resolve(context.Background(), act, submit.Resolution{Action: "finish"})
+	if err != nil || row.State != api.Succeeded || string(row.Result) != `{"total": 1000.50}` || b.script.calls != 1 {
+		t.Errorf("got %+v, %v after %d calls", row, err, b.script.calls)
+	}
+	if diff := cmp.Diff(b.strings(`SELECT key || ' ' || total FROM public.saved`), []string{"x 1000.50"}); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A row that River fetched and nobody claimed, and one that is gone, are found.
+func TestSweepWakesTheSleepless(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(context.Context, int, provider.Request) (*provider.Response, error) { return ok("x") })
+	p := b.process(4 * time.Second)
+	fetched, gone, fine := b.put("k", "1"), b.put("k", "2"), b.put("k", "3")
+	for _, sql := range []string{
+		`UPDATE onefold.river_job SET state = 'running', attempted_at = now() - interval '10 s' WHERE (args->>'id')::uuid = $1`,
+		`DELETE FROM onefold.river_job WHERE (args->>'id')::uuid = $1`,
+	} {
+		id := fetched
+		if sql[0] == 'D' {
+			id = gone
+		}
+		if _, err := b.pool.Exec(context.Background(), sql, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := b.strings(`SELECT j.id::text FROM onefold.river_job j WHERE (j.args->>'id')::uuid = $1`, fine)
+	if err := p.up.Round(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []task.ID{fetched, gone} {
+		if diff := cmp.Diff(b.strings(wakes, id), []string{"available"}); diff != "" {
+			t.Errorf("wake-ups of %s: %s", id, diff)
+		}
+	}
+	if diff := cmp.Diff(b.strings(`SELECT j.id::text FROM onefold.river_job j WHERE (j.args->>'id')::uuid = $1`, fine), before); diff != "" {
+		t.Errorf("a live wake-up was replaced: %s", diff)
+	}
+}
+
+func TestDeadlineOfAWaitingTask(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(context.Context, int, provider.Request) (*provider.Response, error) { return ok("x") })
+	p := b.process(4 * time.Second)
+	id := b.put("k", "x")
+	if _, err := b.pool.Exec(context.Background(), `UPDATE onefold.tasks SET deadline = now() WHERE id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.up.Round(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.row(id); r.State != api.Failed || r.ErrorCode != "deadline" || r.Permanent() {
+		t.Errorf("got %s %s", r.State, r.ErrorCode)
+	}
+	if got := b.strings(`SELECT outcome FROM onefold.effects WHERE task_id = $1`, id); len(got) != 1 || got[0] != "failed" {
+		t.Errorf("effects %v: the sweep's outcome has its effects, too", got)
+	}
+}
+
+// testWriter lets the log of a worker be seen beside the test that it is of.
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Logf("%s", p)
+	return len(p), nil
+}
