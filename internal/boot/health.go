@@ -24,7 +24,7 @@ func Healthcheck(ctx context.Context, addr string) error {
 	if err != nil {
 		return fmt.Errorf("build the request: %w", err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", addr, err)
 	}

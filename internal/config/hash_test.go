@@ -18,8 +18,13 @@ var (
 	// fixed are always there; defaults may be there or not; variants are one of the texts, all meaning the same.
 	fixedParts   = []part{{"provider", "openai"}, {"output", "json"}}
 	defaultParts = []part{
-		{"max_attempts", "3"}, {"max_runs", "3"}, {"reopen_failed", "true"}, {"on_unknown", "retry"}, {"on_cut", "regenerate"},
-		{"dedupe", "key"}, {"deadline", "24h"},
+		{"max_attempts", "3"},
+		{"max_runs", "3"},
+		{"reopen_failed", "true"},
+		{"on_unknown", "retry"},
+		{"on_cut", "regenerate"},
+		{"dedupe", "key"},
+		{"deadline", "24h"},
 	}
 	unhashedParts = []part{{"sample", "{text: some, n: 1}"}, {"sample_result", "{total: 1}"}}
 	variantParts  = [][]part{

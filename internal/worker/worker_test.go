@@ -369,7 +369,9 @@ func TestCancelWinsOverAResult(t *testing.T) {
 // later without another call.
 func TestFinishFailedKeepsTheReply(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(context.Context, int, provider.Request) (*provider.Response, error) { return ok(`{"total": 1000.50}`) })
+	b := setup(t, func(context.Context, int, provider.Request) (*provider.Response, error) {
+		return ok(`{"total": 1000.50}`)
+	})
 	p := b.process(5 * time.Second)
 	id := b.put("s", "x")
 	p.Work(context.Background(), id)

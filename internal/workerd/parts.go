@@ -57,3 +57,8 @@ func longest(cfg *config.Config) time.Duration {
 	}
 	return most
 }
+
+// Configuration says what this build can do, for reading onefold.yaml.
+func Configuration(getenv func(string) string) config.Opts {
+	return config.Opts{ProviderTypes: ProviderTypes, EffectTypes: EffectTypes, Getenv: getenv}
+}

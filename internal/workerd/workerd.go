@@ -65,7 +65,11 @@ func Run(ctx context.Context, app *boot.App, opts Opts) error {
 	if err := w.build(ctx); err != nil {
 		return err
 	}
-	return w.run(ctx)
+	admin, err := app.Admin()
+	if err != nil {
+		return err
+	}
+	return boot.Run(ctx, app.Log, admin, boot.Part{Name: "worker", Run: w.run})
 }
 
 func (w *Worker) build(ctx context.Context) error {
