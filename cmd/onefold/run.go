@@ -31,6 +31,7 @@ type cli struct {
 	Keys    keysCmd    `cmd:"" group:"operate" help:"API keys, directly on the database."`
 	Migrate migrateCmd `cmd:"" group:"operate" help:"Bring the database schema to the newest version."`
 	Config  configCmd  `cmd:"" group:"operate" help:"Work with onefold.yaml."`
+	Dev     devCmd     `cmd:"" group:"operate" help:"Run everything here, with a database of its own."`
 	Fakellm fakellmCmd `cmd:"" group:"operate" help:"Run a scripted model server for tests."`
 	Version versionCmd `cmd:"" group:"operate" help:"Print the version."`
 

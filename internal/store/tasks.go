@@ -49,8 +49,6 @@ func collectTasks(rows pgx.Rows, extra func(*task.Row) []any) ([]*task.Row, erro
 	return out, rows.Err()
 }
 
-func noExtra(*task.Row) []any { return nil }
-
 func withResult(r *task.Row) []any { return []any{&r.Result, &r.Duplicates} }
 
 const resultColumns = `, t.result, coalesce((SELECT d.count FROM onefold.task_duplicates AS d WHERE d.task_id = t.id), 0)`

@@ -181,10 +181,12 @@ func TestDedupeModes(t *testing.T) {
 		}
 		return a.Row.ID.String()
 	}
-	if ids(request("n", "", `1`)) == ids(request("n", "", `1`)) {
+	first, second := ids(request("n", "", `1`)), ids(request("n", "", `1`))
+	if first == second {
 		t.Error("dedupe none folded two submits")
 	}
-	if ids(request("n", "x", `1`)) == ids(request("n", "x", `1`)) {
+	first, second = ids(request("n", "x", `1`)), ids(request("n", "x", `1`))
+	if first == second {
 		t.Error("dedupe none folded two submits under one key")
 	}
 	at := func(when string) submit.Request {

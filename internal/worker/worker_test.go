@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,7 +76,6 @@ type bundle struct {
 	cfg    *config.Config
 	book   *kinds.Book
 	notify *job.Notifier
-	clock  atomic.Int64
 }
 
 func setup(t *testing.T, call func(ctx context.Context, n int, r provider.Request) (*provider.Response, error)) *bundle {
