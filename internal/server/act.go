@@ -119,7 +119,7 @@ type fields struct {
 
 // fields reads the body of an act as strictly as a submit's.
 func (x *exchange) fields(known ...string) (f fields, err error) {
-	body, err := x.body(maxAct)
+	body, err := x.body(maxAct, bodyTimeout)
 	if err != nil || len(body) == 0 {
 		return f, err
 	}

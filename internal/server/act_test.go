@@ -104,7 +104,7 @@ func TestActsRefuse(t *testing.T) {
 		{"retry", `{"epoch": "1"}`, api.CodeInvalidField, "epoch"},
 		{"retry", `{"epoch": 1.0}`, api.CodeInvalidField, "epoch"},
 		{"retry", `{"epoch": 1, "epoch": 1}`, api.CodeDuplicateMember, "epoch"},
-		{"resolve", `{"action":"succeeded","epoch":1}`, api.CodeInvalidField, "reason"},
+		{"resolve", `{"action":"failed","epoch":1}`, api.CodeInvalidField, "reason"},
 		{"resolve", `{"action":"won","epoch":1,"reason":"r"}`, api.CodeInvalidField, "action"},
 		{"resolve", `{"action":"succeeded","epoch":1,"reason":"r"}`, api.CodeInvalidField, "result"},
 		{"resolve", `{"action":"finish","epoch":1,"reason":"r"}`, api.CodeConflict, ""},
@@ -147,8 +147,10 @@ VALUES ($1, $3, 'a', 1, 'save', 'succeeded', 'sql', NULL, 'delivered', now(), NU
 	}
 	want := []api.Effect{
 		{ID: first.String(), TaskID: id, Run: 1, Name: "save", Type: "sql", State: api.EffectDelivered},
-		{ID: second.String(), TaskID: id, Run: 1, Name: "notify", Type: "webhook", Destination: "crm", State: api.EffectDead,
-			Error: &api.TaskError{Code: "rejected", Message: "answered 400", Permanent: true, Fix: api.Codes[api.CodeRejected].Fix}},
+		{
+			ID: second.String(), TaskID: id, Run: 1, Name: "notify", Type: "webhook", Destination: "crm", State: api.EffectDead,
+			Error: &api.TaskError{Code: "rejected", Message: "answered 400", Permanent: true, Fix: api.Codes[api.CodeRejected].Fix},
+		},
 	}
 	for i := range want {
 		want[i].CreatedAt = got.Items[i].CreatedAt

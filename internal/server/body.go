@@ -22,10 +22,10 @@ const (
 	drainTime = 5 * time.Second
 )
 
-// body reads a JSON body of at most limit bytes. It has been authenticated
+// body reads a JSON body of at most limit bytes that arrives in time. It has been authenticated
 // before, and nothing was read of it yet. An empty body without a Content-Type
 // is nil.
-func (x *exchange) body(limit int64) ([]byte, error) {
+func (x *exchange) body(limit int64, within time.Duration) ([]byte, error) {
 	if x.r.ContentLength == 0 && x.r.Header.Get("Content-Type") == "" {
 		return nil, nil
 	}
@@ -36,7 +36,7 @@ func (x *exchange) body(limit int64) ([]byte, error) {
 	if x.r.ContentLength > limit {
 		return nil, x.tooLarge(conn, limit)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := conn.SetReadDeadline(time.Now().Add(within)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return nil, err
 	}
 	var buf bytes.Buffer
@@ -44,7 +44,7 @@ func (x *exchange) body(limit int64) ([]byte, error) {
 	n, err := buf.ReadFrom(io.LimitReader(x.r.Body, limit+1))
 	if err != nil {
 		x.line.Add(slog.Any(telemetry.KeyError, err))
-		return nil, cutShort(err)
+		return nil, cutShort(err, within)
 	}
 	if n > limit {
 		return nil, x.tooLarge(conn, limit)
@@ -65,10 +65,10 @@ func (x *exchange) tooLarge(conn *http.ResponseController, limit int64) error {
 	return api.Errorf(api.CodeTooLarge, "the body is larger than %d bytes", limit)
 }
 
-func cutShort(err error) error {
+func cutShort(err error, within time.Duration) error {
 	var network net.Error
 	if errors.As(err, &network) && network.Timeout() {
-		return api.Errorf(api.CodeRequestTimeout, "the body did not arrive within %s", bodyTimeout)
+		return api.Errorf(api.CodeRequestTimeout, "the body did not arrive within %s", within)
 	}
 	return api.Errorf(api.CodeInvalidJSON, "the body was cut off or is badly framed").
 		WithFix("Send the whole body, as long as Content-Length says or in well-formed chunks.")

@@ -36,7 +36,7 @@ func (s *Server) submit(ctx context.Context, x *exchange, in *submitParams) (*an
 		return nil, keyError(err)
 	}
 	x.line.Add(slog.String(telemetry.KeyKey, key))
-	body, err := x.body(maxSubmit)
+	body, err := x.body(maxSubmit, bodyTimeout)
 	if err != nil {
 		return nil, err
 	}
