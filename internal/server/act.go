@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -31,7 +32,7 @@ type resolveBody struct {
 }
 
 func (s *Server) cancel(ctx context.Context, x *exchange, in *ByID) (*answer, error) {
-	id, err := in.task(x)
+	id, err := s.subject(ctx, x, in)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +52,7 @@ func (s *Server) cancel(ctx context.Context, x *exchange, in *ByID) (*answer, er
 }
 
 func (s *Server) retry(ctx context.Context, x *exchange, in *ByID) (*answer, error) {
-	id, err := in.task(x)
+	id, err := s.subject(ctx, x, in)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func (s *Server) retry(ctx context.Context, x *exchange, in *ByID) (*answer, err
 }
 
 func (s *Server) resolve(ctx context.Context, x *exchange, in *ByID) (*answer, error) {
-	id, err := in.task(x)
+	id, err := s.subject(ctx, x, in)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +86,17 @@ func (s *Server) resolve(ctx context.Context, x *exchange, in *ByID) (*answer, e
 	return s.moved(ctx, x, http.StatusOK, row)
 }
 
+// subject is the task an act is about. One past its retention is gone for acts
+// as well, whether the purge has come by or not.
+func (s *Server) subject(ctx context.Context, x *exchange, in *ByID) (task.ID, error) {
+	id, err := in.task(x)
+	if err != nil {
+		return id, err
+	}
+	_, err = s.find(ctx, x.who.Tenant, id, 0)
+	return id, err
+}
+
 // moved answers with the task after an act.
 func (s *Server) moved(ctx context.Context, x *exchange, status int, row *task.Row) (*answer, error) {
 	t := wire(row)
@@ -97,10 +109,10 @@ func (s *Server) moved(ctx context.Context, x *exchange, status int, row *task.R
 	return a, nil
 }
 
-// acted is the error of an act; a task that is not there may have been purged.
+// acted is the error of an act; a task may have been purged in between.
 func (s *Server) acted(ctx context.Context, x *exchange, id task.ID, err error) error {
-	e, ok := err.(*api.Error)
-	if ok && e.Code == api.CodeNotFound {
+	var e *api.Error
+	if errors.As(err, &e) && e.Code == api.CodeNotFound {
 		return s.missing(ctx, x.who.Tenant, id)
 	}
 	return err

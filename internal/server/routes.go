@@ -17,7 +17,7 @@ func (s *Server) routes() {
 		answers: is{
 			202: aTask("New. `created` is true; 202 also when a wait saw it finish.", "Location", "Retry-After", "Preference-Applied"),
 			200: aTask("The key already means this task, which stands as shown; or it was reopened.", "Idempotent-Replayed", "Retry-After", "Preference-Applied"),
-			400: refused, 408: refused, 413: refused, 415: refused, 422: refused, 429: refused, 409: refused,
+			400: refused, 408: refused, 413: refused, 415: refused, 422: refused,
 		},
 	}, s.submit)
 
