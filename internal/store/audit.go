@@ -27,7 +27,7 @@ func InsertAudit(ctx context.Context, db DBTX, a AuditEntry) error {
 	_, err = db.Exec(ctx, `
 INSERT INTO onefold.audit (tenant, actor, action, target_type, target_id, reason, request_id, details)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		null(a.Tenant), a.Actor, a.Action, a.TargetType, a.TargetID, a.Reason, null(a.RequestID), details)
+		null(a.Tenant), a.Actor, a.Action, a.TargetType, a.TargetID, a.Reason, null(a.RequestID), string(details))
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
