@@ -39,6 +39,7 @@ type bundle struct {
 	Key       string // of tenant a, with all its scopes
 	Log       *logs
 	database  *pgtest.DB
+	pooled    bool // as if DatabaseURL led through a pooler
 	stop      func() error
 }
 
@@ -89,10 +90,14 @@ func (b *bundle) run(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	app, err := boot.Open(ctx, boot.Config{
+	cfg := boot.Config{
 		Service: "api", DatabaseURL: b.database.URL(), ConfigPath: file, Addr: "127.0.0.1:0", LogTo: b.Log,
 		Configuration: config.Opts{SkipSecrets: true},
-	})
+	}
+	if b.pooled {
+		cfg.DirectURL, cfg.DatabaseURL = cfg.DatabaseURL, cfg.DatabaseURL+"&connect_timeout=7"
+	}
+	app, err := boot.Open(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
