@@ -1,0 +1,62 @@
+package migrations_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onefold-dev/onefold/internal/pg/pgtest"
+	"github.com/onefold-dev/onefold/migrations"
+)
+
+// The way down leads back to nothing, and the way up again to the same schema.
+func TestUpDownUp(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Empty(t)
+	up := func() []string {
+		t.Helper()
+		if err := migrations.Up(t.Context(), db.URL()); err != nil {
+			t.Fatal(err)
+		}
+		return columns(t, db)
+	}
+	first := up()
+	if len(first) == 0 {
+		t.Fatal("no columns after the way up")
+	}
+	if err := migrations.Down(t.Context(), db.URL()); err != nil {
+		t.Fatal(err)
+	}
+	if left := columns(t, db); len(left) > 4 { // goose's own table of versions has four
+		t.Errorf("the way down left %v", left)
+	}
+	if diff := cmp.Diff(up(), first); diff != "" {
+		t.Errorf("the second way up gives another schema: %s", diff)
+	}
+	if diff := cmp.Diff(up(), first); diff != "" {
+		t.Errorf("a repeated way up changes the schema: %s", diff)
+	}
+}
+
+func columns(t *testing.T, db *pgtest.DB) []string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), db.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	rows, err := conn.Query(t.Context(), `
+SELECT table_name || '.' || column_name || ' ' || udt_name || ' ' || is_nullable
+FROM information_schema.columns
+WHERE table_schema = 'onefold'
+ORDER BY 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
