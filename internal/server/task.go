@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -109,7 +110,7 @@ func (s *Server) await(ctx context.Context, tenant string, id task.ID, hold time
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case err != nil && wctx.Err() != nil: // the server stops: what is known now is the answer
+	case err != nil && (wctx.Err() != nil || errors.Is(err, context.Canceled)): // the server stops: what is known now is the answer
 		if row == nil {
 			return s.read(ctx, tenant, id)
 		}
