@@ -53,7 +53,7 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	}
 	return boot.Run(ctx, app.Log, admin,
 		boot.Part{Name: "waiter", Run: waiter.Run},
-		boot.Part{Name: "http", Run: func(ctx context.Context) error { return serveUntil(ctx, s.HTTP(), ln) }},
+		boot.Part{Name: "http", Run: func(ctx context.Context) error { return serveUntil(ctx, s.HTTP(), s.Listener(ln)) }},
 	)
 }
 

@@ -129,26 +129,34 @@ func TestBadSubmits(t *testing.T) {
 	})
 }
 
-// Requests that are no HTTP are refused before any handler. What matters: never
-// a 500, nothing stored.
+// Requests that net/http refuses before any handler are problems, too.
 func TestNotHTTP(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for name, c := range map[string]rawCall{
-		"two lengths that differ":   {method: "POST", path: "/v1/tasks", auth: b.Key, lines: []string{jsonLine, keyLine("k"), "Content-Length: 5"}, body: []byte(chat)},
-		"another transfer coding":   {method: "POST", path: "/v1/tasks", auth: b.Key, lines: []string{jsonLine, keyLine("k"), "Transfer-Encoding: gzip"}, body: []byte(chat)},
-		"a negative length":         {method: "POST", path: "/v1/tasks", auth: b.Key, noLength: true, lines: []string{"Content-Length: -1"}},
-		"a NUL in the key":          postTask(b.Key, []byte(chat), keyLine("a\x00b")),
-		"a folded key":              postTask(b.Key, []byte(chat), keyLine("a"), " b"),
-		"64 KiB of headers":         postTask(b.Key, []byte(chat), keyLine("k"), "X-Long: "+strings.Repeat("x", 64<<10)),
-		"a space in a header name":  postTask(b.Key, []byte(chat), "Idempotency Key: a"),
-		"a version that is not one": {method: "POST", path: "/v1/tasks HTTP/9.9 x", auth: b.Key, body: []byte(chat)},
+	for name, c := range map[string]struct {
+		rawCall
+		want   api.Code
+		detail string
+	}{
+		"two lengths that differ":  {rawCall{method: "POST", path: "/v1/tasks", auth: b.Key, lines: []string{jsonLine, keyLine("k"), "Content-Length: 5"}, body: []byte(chat)}, api.CodeInvalidParam, ""},
+		"a negative length":        {rawCall{method: "POST", path: "/v1/tasks", auth: b.Key, noLength: true, lines: []string{"Content-Length: -1"}}, api.CodeInvalidParam, ""},
+		"another transfer coding":  {rawCall{method: "POST", path: "/v1/tasks", auth: b.Key, lines: []string{jsonLine, keyLine("k"), "Transfer-Encoding: gzip"}, body: []byte(chat)}, api.CodeEncoding, "Transfer-Encoding"},
+		"a NUL in the key":         {postTask(b.Key, []byte(chat), keyLine("a\x00b")), api.CodeInvalidParam, ""},
+		"a control in the key":     {postTask(b.Key, []byte(chat), keyLine("a\x01b")), api.CodeInvalidParam, ""},
+		"64 KiB of headers":        {postTask(b.Key, []byte(chat), keyLine("k"), "X-Long: "+strings.Repeat("x", 64<<10)), api.CodeTooLarge, "headers"},
+		"a space in a header name": {postTask(b.Key, []byte(chat), "Idempotency Key: a"), api.CodeInvalidParam, ""},
+		"no version":               {rawCall{method: "POST", path: "/v1/tasks HTTP/9.9 x", auth: b.Key, body: []byte(chat)}, api.CodeInvalidParam, ""},
+		"HTTP/9":                   {rawCall{method: "GET", path: "/v1/tasks", version: "HTTP/9.0", auth: b.Key}, api.CodeInvalidParam, "protocol version"},
+		"two hosts":                {rawCall{method: "GET", path: "/v1/tasks", auth: b.Key, lines: []string{"Host: other"}}, api.CodeInvalidParam, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if r := sendRaw(t, b.Addr, c); r.status < 400 || r.status == 500 {
-				t.Errorf("got %d %s, want it refused", r.status, r.body)
+			r := sendRaw(t, b.Addr, c.rawCall)
+			checkProblem(t, r)
+			if r.problem.Code != c.want || !strings.Contains(r.problem.Message, c.detail) {
+				t.Errorf("got %d %s, want %s about %q", r.status, r.body, c.want, c.detail)
 			}
+			b.logLine(t, r.problem.RequestID)
 		})
 	}
 	t.Cleanup(func() {
@@ -156,6 +164,17 @@ func TestNotHTTP(t *testing.T) {
 			t.Errorf("%d rows were stored", n)
 		}
 	})
+}
+
+// A folded header line is one value to net/http, with a space in it.
+func TestFoldedKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	r := sendRaw(t, b.Addr, postTask(b.Key, []byte(chat), keyLine("a"), " b"))
+	checkProblem(t, r)
+	if r.problem.Code != api.CodeKeyMalformed {
+		t.Errorf("got %s, want %s", r.body, api.CodeKeyMalformed)
+	}
 }
 
 func TestWhoIsRefused(t *testing.T) {

@@ -18,12 +18,17 @@ type rawCall struct {
 	lines        []string // header lines, Host and Authorization apart
 	auth         string   // API key; none when empty
 	body         []byte
-	noLength     bool // the lines say how long the body is
+	noLength     bool   // the lines say how long the body is
+	version      string // HTTP/1.1 when empty
 }
 
 func (c rawCall) bytes() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: onefold.test\r\n", c.method, c.path)
+	version := c.version
+	if version == "" {
+		version = "HTTP/1.1"
+	}
+	fmt.Fprintf(&b, "%s %s %s\r\nHost: onefold.test\r\n", c.method, c.path, version)
 	if c.auth != "" {
 		fmt.Fprintf(&b, "Authorization: Bearer %s\r\n", c.auth)
 	}
