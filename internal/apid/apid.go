@@ -25,6 +25,9 @@ const stopTime = 20 * time.Second
 // Run serves the API until ctx ends, then lets requests under way finish.
 // listening, which may be nil, is told the address once requests are taken.
 func Run(ctx context.Context, app *boot.App, listening func(addr string)) error {
+	// Ends with the first part that stops, so that answers held back go out then.
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	notifier := job.NewNotifier(app.Pool, app.Log)
 	defer notifier.Close()
 	submits := submit.New(submit.Config{
@@ -53,7 +56,10 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	}
 	return boot.Run(ctx, app.Log, admin,
 		boot.Part{Name: "waiter", Run: waiter.Run},
-		boot.Part{Name: "http", Run: func(ctx context.Context) error { return serveUntil(ctx, s.HTTP(), s.Listener(ln)) }},
+		boot.Part{Name: "http", Run: func(ctx context.Context) error {
+			context.AfterFunc(ctx, stop)
+			return serveUntil(ctx, s.HTTP(), s.Listener(ln))
+		}},
 	)
 }
 
