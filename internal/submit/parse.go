@@ -221,18 +221,18 @@ func CanonError(err error) error {
 	return e
 }
 
-// checkTimes refuses times that make no sense together.
-func (p *parsed) checkTimes(now time.Time) error {
-	if p.runAt != nil && p.runAt.After(now.Add(maxAhead)) {
+// checkTimes says what is wrong with the times of a new task.
+func checkTimes(runAt, deadline *time.Time, now time.Time) error {
+	if runAt != nil && runAt.After(now.Add(maxAhead)) {
 		return wrong("run_at", "within the next 366 days")
 	}
-	if p.deadline == nil {
+	if deadline == nil {
 		return nil
 	}
-	if p.deadline.After(now.Add(2 * maxAhead)) {
+	if deadline.After(now.Add(2 * maxAhead)) {
 		return wrong("deadline", "within the next two years")
 	}
-	if !p.deadline.After(now) || (p.runAt != nil && !p.deadline.After(*p.runAt)) {
+	if !deadline.After(now) || (runAt != nil && !deadline.After(*runAt)) {
 		return wrong("deadline", "later than now and than run_at")
 	}
 	return nil

@@ -82,6 +82,9 @@ func (s *Service) Submit(ctx context.Context, r Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	if err := s.checkTimes(ctx, n); err != nil {
+		return Answer{}, s.failed(err)
+	}
 	got, err := s.inserts.Do(ctx, n)
 	if err != nil {
 		return Answer{}, s.failed(err)
@@ -117,9 +120,6 @@ func (s *Service) prepare(r Request) (*store.New, *config.Kind, error) {
 	if err := checkDedupe(p, kind); err != nil {
 		return nil, nil, err
 	}
-	if err := p.checkTimes(time.Now()); err != nil {
-		return nil, nil, err
-	}
 	if err := checkKey(r, kind); err != nil {
 		return nil, nil, err
 	}
@@ -151,6 +151,23 @@ func (s *Service) prepare(r Request) (*store.New, *config.Kind, error) {
 	}
 	n.Slot = store.Slot{Tenant: r.Tenant, Kind: p.kind, Key: r.Key, Slot: slot(kind, p, n.ID)}
 	return n, kind, nil
+}
+
+// checkTimes refuses times that make no sense for a new task. A duplicate is
+// answered whatever the clock says by now: its times were right when it was new.
+func (s *Service) checkTimes(ctx context.Context, n *store.New) error {
+	wrong := checkTimes(n.RunAt, n.Deadline, time.Now())
+	if wrong == nil {
+		return nil
+	}
+	found, err := store.TasksBySlot(ctx, s.Pool, []store.Slot{n.Slot})
+	if err != nil {
+		return err
+	}
+	if row := found[n.Slot]; row != nil && !row.Expired() {
+		return nil
+	}
+	return wrong
 }
 
 // slot is the place the key takes (protocols section 1): one while the task is

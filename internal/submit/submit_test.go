@@ -348,3 +348,29 @@ func TestDuplicatesAreCounted(t *testing.T) {
 		<-time.After(20 * time.Millisecond)
 	}
 }
+
+// A replay is answered by what is stored, also when its times have passed.
+func TestReplayAfterTheDeadline(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)[0]
+	r := request("k", "x", `1`)
+	r.Body = []byte(`{"kind":"k","input":1,"deadline":"2020-01-01T00:00:00Z"}`)
+	if _, err := b.Submit(t.Context(), r); code(err) != api.CodeInvalidField {
+		t.Fatalf("a new task with a deadline that has passed: %v", err)
+	}
+	if got := b.count(t, `SELECT count(*) FROM onefold.tasks`); got != 0 {
+		t.Fatalf("%d tasks stored", got)
+	}
+	first, err := b.Submit(t.Context(), request("k", "x", `1`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.Submit(t.Context(), r)
+	if err != nil || again.Created || again.Row.ID != first.Row.ID {
+		t.Errorf("the replay: %+v, %v", again, err)
+	}
+	r.Body = []byte(`{"kind":"k","input":2,"deadline":"2020-01-01T00:00:00Z"}`)
+	if _, err := b.Submit(t.Context(), r); code(err) != api.CodeKeyReused {
+		t.Errorf("another payload: %v", err)
+	}
+}
