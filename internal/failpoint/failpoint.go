@@ -36,8 +36,6 @@ const (
 	FinishAfterEffects   Point = "worker.finish_after_effects"
 	FinishAfterCommit    Point = "worker.finish_after_commit"
 	RequeueBeforeCommit  Point = "worker.requeue_before_commit"
-	RequeueAfterCommit   Point = "worker.requeue_after_commit"
-	ReleaseBeforeCommit  Point = "worker.release_before_commit"
 	HeartbeatBefore      Point = "worker.heartbeat_before"
 	IncarnationRegisters Point = "worker.incarnation_registers"
 
@@ -63,7 +61,7 @@ var Points = []Point{
 	WorkFetched, ClaimBeforeUpdate, ClaimBeforeCommit, ClaimAfterCommit,
 	DispatchBeforeMark, DispatchAfterMark, CallAfter,
 	FinishBeforeUpdate, FinishAfterUpdate, FinishAfterEffects, FinishAfterCommit,
-	RequeueBeforeCommit, RequeueAfterCommit, ReleaseBeforeCommit,
+	RequeueBeforeCommit,
 	HeartbeatBefore, IncarnationRegisters,
 	ReapBeforeCommit, ReapAfterCommit, SweepBeforeCommit, PurgeBeforeCommit,
 	SQLEffectAfter, EffectFetched, MarkBeforeCommit, MarkAfterCommit,

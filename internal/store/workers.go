@@ -100,10 +100,11 @@ WHERE a.incarnation = $1 AND a.closed_at IS NULL AND t.state = 'running' AND t.o
 
 // LostTasks picks running tasks whose owner's lease ran out, and, with
 // everyone, also those whose owner is not known at all or that overran limit
-// whoever owns them.
-func LostTasks(ctx context.Context, tx DBTX, everyone bool, limit time.Duration, most int) ([]task.ID, error) {
+// whoever owns them. The epochs it returns are what was judged: by the time the
+// rows are locked a task may run again, under a living owner.
+func LostTasks(ctx context.Context, tx DBTX, everyone bool, limit time.Duration, most int) (map[task.ID]int64, error) {
 	sql := `
-SELECT t.id
+SELECT t.id, t.epoch
 FROM onefold.attempts AS a
 JOIN onefold.workers AS w USING (incarnation)
 JOIN onefold.tasks AS t ON t.id = a.task_id AND t.epoch = a.epoch
@@ -112,7 +113,7 @@ LIMIT $1`
 	args := []any{most}
 	if everyone {
 		sql = `
-SELECT t.id
+SELECT t.id, t.epoch
 FROM onefold.tasks AS t
 LEFT JOIN onefold.workers AS w ON w.incarnation = t.owner
 LEFT JOIN onefold.attempts AS a ON a.task_id = t.id AND a.epoch = t.epoch
@@ -121,7 +122,21 @@ WHERE t.finished_at IS NULL AND t.state = 'running'
 LIMIT $1`
 		args = append(args, limit)
 	}
-	return queryIDs(ctx, tx, "look for lost tasks", sql, args...)
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("look for lost tasks: %w", err)
+	}
+	defer rows.Close()
+	out := map[task.ID]int64{}
+	for rows.Next() {
+		var id task.ID
+		var epoch int64
+		if err := rows.Scan(&id, &epoch); err != nil {
+			return nil, fmt.Errorf("look for lost tasks: %w", err)
+		}
+		out[id] = epoch
+	}
+	return out, rows.Err()
 }
 
 // Dispatched says of running tasks whether their present attempt may have sent:

@@ -3,6 +3,8 @@ package upkeep
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,20 +24,24 @@ const wideEvery = 10
 // reap takes tasks from workers whose lease ran out.
 func (u *Upkeep) reap(ctx context.Context) error {
 	limit := u.Longest + 2*u.Lease
-	return u.reaping(ctx, func(tx pgx.Tx) ([]task.ID, error) {
+	return u.reaping(ctx, func(tx pgx.Tx) (map[task.ID]int64, error) {
 		return store.LostTasks(ctx, tx, u.round%wideEvery == 0, limit, most)
 	})
 }
 
-// Reap takes tasks that their owner says it does not hold.
-func (u *Upkeep) Reap(ctx context.Context, ids []task.ID) {
-	u.mu.Lock()
+// Reap takes tasks, by id and epoch, that their owner says it does not hold. It
+// is called between two heartbeats, so it never waits for a round under way:
+// then the owner sees its strays again and asks again.
+func (u *Upkeep) Reap(ctx context.Context, owned map[task.ID]int64) {
+	if !u.mu.TryLock() {
+		return
+	}
 	defer u.mu.Unlock()
 	if err := u.connect(ctx); err != nil {
 		u.Log.Warn("strays not taken", "error", err)
 		return
 	}
-	err := u.reaping(ctx, func(pgx.Tx) ([]task.ID, error) { return ids, nil })
+	err := u.reaping(ctx, func(pgx.Tx) (map[task.ID]int64, error) { return owned, nil })
 	if err != nil {
 		u.Log.Warn("strays not taken", "error", err)
 	}
@@ -46,22 +52,22 @@ func (u *Upkeep) Reap(ctx context.Context, ids []task.ID) {
 // the next round finds the same; after it the old owner's writes are refused.
 // Tasks whose outcome runs statements are settled one by one, each in a
 // transaction of its own.
-func (u *Upkeep) reaping(ctx context.Context, pick func(tx pgx.Tx) ([]task.ID, error)) error {
-	var alone []task.ID
+func (u *Upkeep) reaping(ctx context.Context, pick func(tx pgx.Tx) (map[task.ID]int64, error)) error {
+	var alone map[task.ID]int64
 	err := u.elected(ctx, lockReap, func(tx pgx.Tx) error {
-		ids, err := pick(tx)
-		if err != nil || len(ids) == 0 {
+		judged, err := pick(tx)
+		if err != nil || len(judged) == 0 {
 			return err
 		}
-		alone, err = u.take(ctx, tx, ids, false)
+		alone, err = u.take(ctx, tx, judged, false)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	for _, id := range alone {
+	for id, epoch := range alone {
 		err := u.elected(ctx, lockReap, func(tx pgx.Tx) error {
-			_, err := u.take(ctx, tx, []task.ID{id}, true)
+			_, err := u.take(ctx, tx, map[task.ID]int64{id: epoch}, true)
 			return err
 		})
 		if err != nil {
@@ -79,7 +85,11 @@ type lost struct {
 	sent    bool
 }
 
-func (u *Upkeep) take(ctx context.Context, tx pgx.Tx, ids []task.ID, single bool) (alone []task.ID, err error) {
+// take locks what was judged and moves what is still as it was judged: a task
+// that has moved since, even if it runs again, is left alone.
+func (u *Upkeep) take(ctx context.Context, tx pgx.Tx, judged map[task.ID]int64, single bool) (alone map[task.ID]int64, err error) {
+	ids := slices.Collect(maps.Keys(judged))
+	alone = map[task.ID]int64{}
 	rows, err := store.LockTasks(ctx, tx, ids, true)
 	if err != nil {
 		return nil, err
@@ -90,7 +100,7 @@ func (u *Upkeep) take(ctx context.Context, tx pgx.Tx, ids []task.ID, single bool
 	}
 	var all []lost
 	for _, r := range rows {
-		if r.State != api.Running {
+		if r.State != api.Running || r.Epoch != judged[r.ID] {
 			continue
 		}
 		l, err := u.judge(ctx, tx, r, marks)
@@ -101,7 +111,7 @@ func (u *Upkeep) take(ctx context.Context, tx pgx.Tx, ids []task.ID, single bool
 			continue
 		}
 		if !single && l.verdict.To != api.Pending && outbox.Alone(l.kind, l.verdict.To) {
-			alone = append(alone, r.ID)
+			alone[r.ID] = r.Epoch
 			continue
 		}
 		all = append(all, *l)

@@ -113,8 +113,8 @@ func (u *Upkeep) expire(ctx context.Context, tx pgx.Tx, ids []task.ID, single bo
 	}
 	var all []outbox.Moved
 	for _, r := range rows {
-		if r.State != api.Pending {
-			continue
+		if r.State != api.Pending || !r.CancelRequested && r.Deadline.After(r.Now) {
+			continue // moved since it was picked: reopened with a fresh deadline, say
 		}
 		kind, err := u.Kinds.Version(ctx, tx, r.Kind, r.ConfigHash)
 		if err != nil {

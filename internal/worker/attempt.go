@@ -45,6 +45,9 @@ func (w *Worker) run(inc *Incarnation, c *claimed) {
 	defer a.line.Emit(context.Background())
 	w.mu.Lock()
 	w.held[c.row.ID] = a
+	if w.stopping {
+		a.cut(errReleased) // claimed while the stop began: nothing was sent, so it goes back whole
+	}
 	w.mu.Unlock()
 	w.end(a, w.try(a))
 }
@@ -183,7 +186,7 @@ func (w *Worker) verdict(a *attempt, pe *provider.Error, at store.AttemptEnd) *e
 	case errors.Is(cause, errReleased) && (pe.Class == provider.Unknown || pe.Class == provider.NotSent):
 		e.Class = task.Released
 	case errors.Is(cause, errDeadline) && pe.Class != provider.Rejected:
-		v := task.Expire(Policy(a.kind), r.Unclear || dispatched)
+		v := task.Expire(Policy(a.kind), r.Unclear || dispatched && pe.Class == provider.Unknown)
 		return w.ending(a, v, at)
 	}
 	return w.ending(a, task.Next(Policy(a.kind), e, w.Random), at)

@@ -19,7 +19,7 @@ func (w *Worker) OnBeat(ctx context.Context, conn *pgx.Conn, incarnation task.ID
 		w.Log.Warn("owned tasks not compared", "error", err)
 		return
 	}
-	var lost []task.ID
+	lost := map[task.ID]int64{}
 	w.mu.Lock()
 	seen := make(map[task.ID]bool)
 	for _, o := range owned {
@@ -28,7 +28,7 @@ func (w *Worker) OnBeat(ctx context.Context, conn *pgx.Conn, incarnation task.ID
 		case here && a != nil && a.fence == o.Fence && o.CancelRequested:
 			a.cut(errCancelled)
 		case !here && w.strays[o.ID]:
-			lost = append(lost, o.ID)
+			lost[o.ID] = o.Epoch
 		case !here:
 			seen[o.ID] = true
 		}

@@ -41,9 +41,9 @@ type Config struct {
 	Lease     *Lease
 	Log       *slog.Logger
 	Random    func() float64
-	// Reap applies the reaper's rule to tasks that this process owns by the
-	// database's word and does not hold.
-	Reap func(ctx context.Context, ids []task.ID)
+	// Reap applies the reaper's rule to tasks, by id and epoch, that this process
+	// owns by the database's word and does not hold.
+	Reap func(ctx context.Context, owned map[task.ID]int64)
 }
 
 // Worker runs attempts. Its Work is the handler of task wake-ups.

@@ -289,7 +289,7 @@ func TestFencedFinish(t *testing.T) {
 		close(done)
 	}()
 	<-inCall
-	fresh.up.Reap(context.Background(), []task.ID{id})
+	fresh.up.Reap(context.Background(), map[task.ID]int64{id: 1})
 	if r := b.row(id); r.State != api.Pending || !r.Unclear {
 		t.Fatalf("after the reaper: %s unclear %v", r.State, r.Unclear)
 	}
@@ -326,7 +326,7 @@ func TestReviewedKindIsNotRepeatedOnceMarked(t *testing.T) {
 		close(done)
 	}()
 	<-inCall
-	fresh.up.Reap(context.Background(), []task.ID{id})
+	fresh.up.Reap(context.Background(), map[task.ID]int64{id: 1})
 	if r := b.row(id); r.State != api.Unknown || r.ErrorCode != "outcome_unknown" {
 		t.Fatalf("after the reaper: %s %s", r.State, r.ErrorCode)
 	}
