@@ -92,7 +92,7 @@ func TestReaperLeavesALaterEpochAlone(t *testing.T) {
 	<-inCall
 	p.up.Reap(context.Background(), map[task.ID]int64{id: 0})
 	if r := b.row(id); r.State != api.Running || r.Epoch != 1 {
-		t.Errorf("got %s at epoch %d", r.State, r.Epoch)
+		t.Fatalf("got %s at epoch %d", r.State, r.Epoch)
 	}
 	if _, err := b.submit.Cancel(context.Background(), submit.Act{Tenant: "a", ID: id, Actor: "t"}); err != nil {
 		t.Fatal(err)

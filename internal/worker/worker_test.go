@@ -310,6 +310,44 @@ func TestFencedFinish(t *testing.T) {
 	}
 }
 
+// While the next owner is at work the state alone would let a stale finish in:
+// it is epoch and token that refuse it.
+func TestFencedWhileTheNextOwnerRuns(t *testing.T) {
+	t.Parallel()
+	inCall := make(chan int, 2)
+	proceed := []chan struct{}{make(chan struct{}), make(chan struct{})}
+	b := setup(t, func(_ context.Context, n int, _ provider.Request) (*provider.Response, error) {
+		inCall <- n
+		<-proceed[n-1]
+		return ok(fmt.Sprintf("call %d", n))
+	})
+	stale, fresh := b.process(5*time.Second), b.process(5*time.Second)
+	id := b.put("k", "x")
+	work := func(p *process) chan struct{} {
+		done := make(chan struct{})
+		go func() {
+			p.Work(context.Background(), id)
+			close(done)
+		}()
+		<-inCall
+		return done
+	}
+	first := work(stale)
+	fresh.up.Reap(context.Background(), map[task.ID]int64{id: 1})
+	b.due(id)
+	second := work(fresh)
+	close(proceed[0])
+	<-first
+	if r := b.row(id); r.State != api.Running || r.Result != nil {
+		t.Errorf("after the stale finish: %s %s", r.State, r.Result)
+	}
+	close(proceed[1])
+	<-second
+	if r := b.row(id); r.State != api.Succeeded || string(r.Result) != `"call 2"` {
+		t.Errorf("got %s %s", r.State, r.Result)
+	}
+}
+
 func TestReviewedKindIsNotRepeatedOnceMarked(t *testing.T) {
 	t.Parallel()
 	inCall, proceed := make(chan struct{}), make(chan struct{})
