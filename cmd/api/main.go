@@ -16,25 +16,12 @@ import (
 )
 
 type flags struct {
-	Config      string           `help:"Configuration file; without one the kind llm.chat exists." env:"ONEFOLD_CONFIG" type:"path"`
-	DatabaseURL string           `name:"database-url" help:"Postgres, possibly through a pooler." env:"ONEFOLD_DATABASE_URL"`
-	DirectURL   string           `name:"database-direct-url" help:"Postgres past any pooler." env:"ONEFOLD_DATABASE_DIRECT_URL"`
-	Addr        string           `help:"Where requests are served." env:"ONEFOLD_ADDR" default:"127.0.0.1:8080"`
-	AdminAddr   string           `help:"Where pprof and health are served; nowhere by default." env:"ONEFOLD_ADMIN_ADDR"`
-	LogLevel    string           `help:"debug, info, warn or error." env:"ONEFOLD_LOG_LEVEL" default:"info"`
-	Healthcheck bool             `help:"Ask the api at --addr whether it lives, and exit with 0 or 1."`
-	Version     kong.VersionFlag `help:"Print the version."`
+	boot.Flags
+	Addr        string `help:"Where requests are served." env:"ONEFOLD_ADDR" default:"127.0.0.1:8080"`
+	Healthcheck bool   `help:"Ask the api at --addr whether it lives, and exit with 0 or 1."`
 }
 
-func main() {
-	ctx, stop := boot.Signals(context.Background())
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "api:", boot.Explain(err))
-		os.Exit(1)
-	}
-}
+func main() { boot.Main("api", run) }
 
 // run is the program; tests start it, too.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -47,10 +34,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if f.Healthcheck {
 		return boot.Healthcheck(ctx, f.Addr)
 	}
-	app, err := boot.Open(ctx, boot.Config{
-		Service: "api", DatabaseURL: f.DatabaseURL, DirectURL: f.DirectURL, ConfigPath: f.Config, Addr: f.Addr, AdminAddr: f.AdminAddr,
-		LogLevel: f.LogLevel, LogTo: stderr, Configuration: config.Opts{Getenv: os.Getenv, SkipSecrets: true},
-	})
+	opts := config.Built(os.Getenv)
+	opts.SkipSecrets = true // the API sends nothing
+	c := f.Config("api", opts, stderr)
+	c.Addr = f.Addr
+	app, err := boot.Open(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,9 @@ type configCheckCmd struct {
 
 func (c *configCheckCmd) Run(_ context.Context, e *env) error {
 	file := c.file(e)
-	cfg, err := config.Load(file, config.Opts{Getenv: e.getenv, SkipSecrets: c.SkipSecrets})
+	opts := config.Built(e.getenv)
+	opts.SkipSecrets = c.SkipSecrets
+	cfg, err := config.Load(file, opts)
 	if err != nil {
 		var list config.Errors
 		if e.json && errors.As(err, &list) {

@@ -14,6 +14,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/apid"
 	"github.com/onefold-dev/onefold/internal/auth"
 	"github.com/onefold-dev/onefold/internal/boot"
+	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/fakellm"
 	"github.com/onefold-dev/onefold/internal/pg"
 	"github.com/onefold-dev/onefold/internal/workerd"
@@ -89,7 +90,7 @@ func (c *devCmd) serve(ctx context.Context, e *env, ready devReady) error {
 	open := func(service string) (*boot.App, error) {
 		return boot.Open(ctx, boot.Config{
 			Service: service, DatabaseURL: ready.Database, ConfigPath: c.Config, Addr: c.Addr, LogLevel: "warn",
-			LogTo: e.stderr, Configuration: workerd.Configuration(getenv),
+			LogTo: e.stderr, Configuration: config.Built(getenv),
 		})
 	}
 	front, err := open("api")

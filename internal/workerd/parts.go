@@ -11,13 +11,6 @@ import (
 	"github.com/onefold-dev/onefold/internal/provider/openai"
 )
 
-// ProviderTypes and EffectTypes are what this build can do: a new provider or
-// effect kind gets one line in newProviders or newSenders and one here.
-var (
-	ProviderTypes = map[string]bool{"openai": true}
-	EffectTypes   = map[string]bool{"webhook": true, "sql": true}
-)
-
 func newProviders(cfg *config.Config) (map[string]provider.Provider, error) {
 	out := map[string]provider.Provider{}
 	for name, p := range cfg.Providers {
@@ -30,6 +23,8 @@ func newProviders(cfg *config.Config) (map[string]provider.Provider, error) {
 	return out, nil
 }
 
+// newProvider makes a provider by its type. A new type gets its line here and
+// its name in config.Built.
 func newProvider(p *config.Provider) (provider.Provider, error) {
 	switch p.Type {
 	case "openai":
@@ -45,6 +40,8 @@ func newProvider(p *config.Provider) (provider.Provider, error) {
 	return nil, fmt.Errorf("there is no provider type %q", p.Type)
 }
 
+// newSenders are the effect types that leave; sql is done in the finishing
+// transaction. A new type gets its line here and its name in config.Built.
 func newSenders() map[string]outbox.Sender {
 	return map[string]outbox.Sender{"webhook": webhook.New(nil)}
 }
@@ -56,9 +53,4 @@ func longest(cfg *config.Config) time.Duration {
 		most = max(most, cfg.TimeoutsOf(k).Total)
 	}
 	return most
-}
-
-// Configuration says what this build can do, for reading onefold.yaml.
-func Configuration(getenv func(string) string) config.Opts {
-	return config.Opts{ProviderTypes: ProviderTypes, EffectTypes: EffectTypes, Getenv: getenv}
 }

@@ -1,0 +1,42 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/onefold-dev/onefold/internal/config"
+)
+
+// Flags are what every daemon takes; its main adds its own.
+type Flags struct {
+	File        string           `name:"config" help:"Configuration file; without one the kind llm.chat exists." env:"ONEFOLD_CONFIG" type:"path"`
+	DatabaseURL string           `name:"database-url" help:"Postgres, possibly through a pooler." env:"ONEFOLD_DATABASE_URL"`
+	DirectURL   string           `name:"database-direct-url" help:"Postgres past any pooler." env:"ONEFOLD_DATABASE_DIRECT_URL"`
+	AdminAddr   string           `help:"Where pprof and health are served; nowhere by default." env:"ONEFOLD_ADMIN_ADDR"`
+	LogLevel    string           `help:"debug, info, warn or error." env:"ONEFOLD_LOG_LEVEL" default:"info"`
+	Version     kong.VersionFlag `help:"Print the version."`
+}
+
+// Config is what the flags say, for a service that reads onefold.yaml with opts
+// and logs to a writer.
+func (f Flags) Config(service string, opts config.Opts, log io.Writer) Config {
+	return Config{
+		Service: service, DatabaseURL: f.DatabaseURL, DirectURL: f.DirectURL, ConfigPath: f.File, AdminAddr: f.AdminAddr,
+		LogLevel: f.LogLevel, LogTo: log, Configuration: opts,
+	}
+}
+
+// Main runs a daemon until it is asked to stop, and exits with 1 when it fails.
+func Main(name string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
+	ctx, stop := Signals(context.Background())
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, name+":", Explain(err))
+		os.Exit(1)
+	}
+}
