@@ -78,7 +78,7 @@ func problem(resp *http.Response, body []byte) *api.Error {
 	if media == "application/problem+json" && json.Unmarshal(body, &e) == nil && e.Code != "" {
 		e.Status = resp.StatusCode
 		if e.RequestID == "" {
-			e.RequestID = resp.Header.Get("X-Request-Id")
+			e.RequestID = resp.Header.Get("Request-Id")
 		}
 		return &e
 	}
