@@ -2,6 +2,8 @@
 // ours, under one lock, in the schema onefold.
 package migrations
 
+//go:generate go test . -run TestSchemaDoc -update
+
 import (
 	"context"
 	"database/sql"

@@ -1,6 +1,8 @@
 package migrations_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,17 +21,14 @@ func TestUpDownUp(t *testing.T) {
 		if err := migrations.Up(t.Context(), db.URL()); err != nil {
 			t.Fatal(err)
 		}
-		return columns(t, db)
+		return strings.Split(dump(t, db), "\n")
 	}
 	first := up()
-	if len(first) == 0 {
-		t.Fatal("no columns after the way up")
-	}
 	if err := migrations.Down(t.Context(), db.URL()); err != nil {
 		t.Fatal(err)
 	}
-	if left := columns(t, db); len(left) > 4 { // goose's own table of versions has four
-		t.Errorf("the way down left %v", left)
+	if left := tables(t, db); !slices.Equal(left, []string{"goose_version"}) {
+		t.Errorf("the way down left the tables %v", left)
 	}
 	if diff := cmp.Diff(up(), first); diff != "" {
 		t.Errorf("the second way up gives another schema: %s", diff)
@@ -39,18 +38,14 @@ func TestUpDownUp(t *testing.T) {
 	}
 }
 
-func columns(t *testing.T, db *pgtest.DB) []string {
+func tables(t *testing.T, db *pgtest.DB) []string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), db.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	rows, err := conn.Query(t.Context(), `
-SELECT table_name || '.' || column_name || ' ' || udt_name || ' ' || is_nullable
-FROM information_schema.columns
-WHERE table_schema = 'onefold'
-ORDER BY 1`)
+	rows, err := conn.Query(t.Context(), "SELECT tablename::text FROM pg_tables WHERE schemaname = 'onefold' ORDER BY 1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,7 @@
 package provider
 
+//go:generate go test . -run TestDocumentIsCurrent -update
+
 import (
 	"fmt"
 	"strings"
@@ -43,7 +45,7 @@ func (r *Rule) row() string {
 const documentHead = `# Failures of a call
 
 Made from the table in ` + "`internal/provider/table.go`" + `; do not edit. Renew it with ` +
-	"`go test ./internal/provider -run TestDocument -update`" + `.
+	"`go generate ./internal/provider`" + `.
 
 Every call to a provider that does not succeed is one row of this table. The class says what is known, and what is known
 decides what may be done next:

@@ -28,7 +28,7 @@ func TestDocumentIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != want {
-		t.Error("docs/failures.md is not what the table says; run go test ./internal/provider -run TestDocument -update")
+		t.Error("docs/failures.md is not what the table says; run: go generate ./internal/provider")
 	}
 }
 

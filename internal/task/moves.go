@@ -1,5 +1,7 @@
 package task
 
+//go:generate go test . -run TestStatesDoc -update
+
 import (
 	"slices"
 
