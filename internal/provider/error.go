@@ -61,6 +61,10 @@ type Error struct {
 	Reply     []byte
 	RequestID string
 	Phases    Phases
+	// JobOver says that the background job is over or gone: it cannot be polled again. See Poller.
+	JobOver bool
+	// SendsUsed is as in Response, of a service that failed.
+	SendsUsed int
 }
 
 // Error says class, code and message; it is safe to log.

@@ -74,6 +74,19 @@ type Response struct {
 	Phases    Phases
 	// Bytes counts the bytes of the reply's body as they came over the wire (after HTTP framing).
 	Bytes int64
+	// SendsUsed is how many sends a service that did the work itself (httpcall) spent of the budget it was told,
+	// besides the one send that called it.
+	SendsUsed int
+	// Effects are the side effects that such a service asks for with its result.
+	Effects []Effect
+}
+
+// Effect is one side effect that a service asks for: a JSON object as it came, with the fields that name it read.
+// Everything else about it is the business of whoever stores it.
+type Effect struct {
+	Name string
+	Type string
+	Raw  []byte
 }
 
 // Usage is what the provider says it counted. It is zero with Known false when the provider said nothing.
