@@ -34,6 +34,8 @@ type Process struct {
 	spec Spec
 	path string
 
+	starts sync.Mutex // one Start at a time
+
 	mu    sync.Mutex
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -65,11 +67,11 @@ func startCmd(cmd *exec.Cmd) error {
 // Start starts the process again after it ended, with the same arguments, and
 // returns when it is ready. An api gets a new port: ask URL again.
 func (p *Process) Start() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cmd != nil {
+	p.starts.Lock()
+	defer p.starts.Unlock()
+	if cmd, ended := p.now(); cmd != nil {
 		select {
-		case <-p.ended:
+		case <-ended:
 		default:
 			return fmt.Errorf("%s still runs", p.spec.Name)
 		}
@@ -81,8 +83,27 @@ func (p *Process) Start() error {
 	dieWithParent(cmd.SysProcAttr)
 	out, ended := newOutput(), make(chan struct{})
 	cmd.Stdout, cmd.Stderr = out, p.log
-	if err := startCmd(cmd); err != nil {
+	if err := p.spawn(cmd, out, ended); err != nil {
 		return fmt.Errorf("start %s: %w", p.spec.Name, err)
+	}
+	line, err := await(out, 0, ended, func(l string) bool { return strings.HasPrefix(l, p.spec.Ready) })
+	if err != nil {
+		_ = cmd.Process.Kill()
+		<-ended
+		return fmt.Errorf("%s did not get ready: %w\n%s", p.spec.Name, err, p.log.tail(20))
+	}
+	p.mu.Lock()
+	p.ready = strings.TrimSpace(strings.TrimPrefix(line, p.spec.Ready))
+	p.mu.Unlock()
+	return nil
+}
+
+// spawn makes cmd the process's present life.
+func (p *Process) spawn(cmd *exec.Cmd, out *output, ended chan struct{}) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := startCmd(cmd); err != nil {
+		return err
 	}
 	p.cmd, p.ended, p.out = cmd, ended, out
 	p.lives++
@@ -90,13 +111,6 @@ func (p *Process) Start() error {
 		_ = cmd.Wait() // ExitCode tells
 		close(ended)
 	}()
-	line, err := await(out, 0, ended, func(l string) bool { return strings.HasPrefix(l, p.spec.Ready) })
-	if err != nil {
-		_ = cmd.Process.Kill()
-		<-ended
-		return fmt.Errorf("%s did not get ready: %w\n%s", p.spec.Name, err, p.log.tail(20))
-	}
-	p.ready = strings.TrimSpace(strings.TrimPrefix(line, p.spec.Ready))
 	return nil
 }
 
@@ -138,7 +152,7 @@ func (p *Process) PID() int {
 	return cmd.Process.Pid
 }
 
-// URL is where an api serves now.
+// URL is where an api serves now, or served last while it starts.
 func (p *Process) URL() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
