@@ -83,6 +83,7 @@ var rules = []rule{
 	// Development and tests.
 	{"internal/pg", nil, "used before there is a database to know anything of"},
 	{"internal/pg/cmd/*", []string{"internal/pg"}, "must build while the rest does not"},
+	{"internal/pg/proxytest", nil, "stands before any server, and knows its protocol only"},
 	{"internal/pg/pgtest", []string{"internal/pg", "migrations"}, "a migrated database for any test, so nothing above the schema"},
 	{"internal/casetest", nil, "data for any test"},
 	{"examples/demo", []string{"client", "internal/auth", "internal/fakellm", "internal/pg", "migrations"}, "it sets up on one machine what an operator would: database, key, model"},

@@ -68,10 +68,10 @@ func (s *Service) insert(ctx context.Context, news []*store.New) ([]landed, erro
 // commit by running the same insert with the same ids again.
 func (s *Service) insertOpen(ctx context.Context, news []*store.New, open []int, expired []task.ID, out []landed) error {
 	var until time.Time // set once a commit was unclear
-	for round := 0; ; round++ {
+	for round := 0; ; {
 		left, err := s.insertOnce(ctx, news, open, expired, out, !until.IsZero())
 		switch {
-		case err != nil && (store.Unclear(err) || !until.IsZero() && store.Away(err)):
+		case err != nil && (store.Unclear(err) || !until.IsZero() && (store.Away(err) || store.Retryable(err))):
 			if until.IsZero() {
 				until = time.Now().Add(resolveFor)
 				s.Log.Warn("commit unclear, asking again", "error", err, "count", len(open))
@@ -89,6 +89,7 @@ func (s *Service) insertOpen(ctx context.Context, news []*store.New, open []int,
 			return api.Errorf(api.CodeUnavailable, "the key changes hands too fast").WithRetryAfter(time.Second)
 		}
 		open = left
+		round++
 	}
 }
 

@@ -41,29 +41,38 @@ type bundle struct {
 // setup gives several services on one database, as several processes would have.
 func setup(t *testing.T, n int) []bundle {
 	t.Helper()
-	db := pgtest.New(t)
-	opts := config.Opts{SkipSecrets: true}
-	cfg, err := config.Parse("test.yaml", []byte(testConfig), opts)
+	db, cfg := pgtest.New(t), parse(t)
+	out := make([]bundle, n)
+	for i := range out {
+		out[i] = serve(t, cfg, db.Pool(t))
+	}
+	return out
+}
+
+func parse(t *testing.T) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse("test.yaml", []byte(testConfig), config.Opts{SkipSecrets: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := make([]bundle, n)
-	for i := range out {
-		pool := db.Pool(t)
-		book := kinds.New(cfg, opts)
-		if err := book.Store(t.Context(), pool); err != nil {
-			t.Fatal(err)
-		}
-		log := slog.New(slog.DiscardHandler)
-		notifier := job.NewNotifier(pool, log)
-		s := submit.New(submit.Config{Pool: pool, Kinds: book, Outbox: outbox.New(outbox.Opts{Config: cfg}), Notifier: notifier, Log: log})
-		t.Cleanup(func() {
-			s.Close()
-			notifier.Close()
-		})
-		out[i] = bundle{s, pool}
+	return cfg
+}
+
+// serve is one service on a pool of its own.
+func serve(t *testing.T, cfg *config.Config, pool *pgxpool.Pool) bundle {
+	t.Helper()
+	book := kinds.New(cfg, config.Opts{SkipSecrets: true})
+	if err := book.Store(t.Context(), pool); err != nil {
+		t.Fatal(err)
 	}
-	return out
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	notifier := job.NewNotifier(pool, log)
+	s := submit.New(submit.Config{Pool: pool, Kinds: book, Outbox: outbox.New(outbox.Opts{Config: cfg}), Notifier: notifier, Log: log})
+	t.Cleanup(func() {
+		s.Close()
+		notifier.Close()
+	})
+	return bundle{s, pool}
 }
 
 func request(kind, key, input string) submit.Request {
