@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -51,9 +52,22 @@ func (o *output) text() string {
 	return strings.Join(o.lines, "\n") + "\n" + string(o.part)
 }
 
-// tail is the last n lines, for the story of a test that failed.
-func (o *output) tail(n int) string {
+// tail is the last n lines, for the story of a process that failed.
+func (o *output) tail(n int) string { return o.last(n, func(string) bool { return true }) }
+
+// last is the last n lines that ok accepts.
+func (o *output) last(n int, ok func(string) bool) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return strings.Join(o.lines[max(0, len(o.lines)-n):], "\n")
+	var found []string
+	for i := len(o.lines) - 1; i >= 0 && len(found) < n; i-- {
+		if ok(o.lines[i]) {
+			found = append(found, o.lines[i])
+		}
+	}
+	slices.Reverse(found)
+	return strings.Join(found, "\n")
 }
+
+// routine says whether a line tells only that all is well.
+func routine(line string) bool { return strings.Contains(line, `"level":"INFO"`) }

@@ -69,7 +69,7 @@ type World struct {
 
 // New builds the programs, makes a database, starts a model server and a
 // receiver, and writes the configuration. All of it goes when tb ends, the
-// processes first; the log's ends are printed when tb has failed.
+// processes first; their last warnings are printed when tb has failed.
 func New(tb testing.TB, o *Opts) *World {
 	tb.Helper()
 	if o == nil {
@@ -124,7 +124,8 @@ func (w *World) cleanUp(tb testing.TB) {
 			tb.Error(err)
 		}
 		if tb.Failed() {
-			tb.Logf("the end of the log of %s (process %d, %d lives):\n%s", p.spec.Name, p.PID(), p.lives, p.log.tail(25))
+			tb.Logf("%s (process %d, %d lives), the last warnings:\n%s", p.spec.Name, p.PID(), p.lives,
+				p.log.last(15, func(l string) bool { return !routine(l) }))
 		}
 		if race := p.Log(); strings.Contains(race, "WARNING: DATA RACE") {
 			tb.Errorf("%s: the race detector found a race\n%s", p.spec.Name, race[strings.Index(race, "WARNING: DATA RACE"):])
