@@ -63,3 +63,11 @@ func (c *Client) act(ctx context.Context, what, id string, body []byte) (*api.Ta
 	}
 	return decodeTask(r, a)
 }
+
+func marshal(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode the request: %w", err)
+	}
+	return b, nil
+}

@@ -35,11 +35,11 @@ func (f *failure) final(r *request, tries int, unclear bool) error {
 		out.causes = append(out.causes, f.cause)
 	}
 	doubt := errors.Is(&err, api.ErrUnavailable) || errors.Is(&err, api.ErrRateLimited) || errors.Is(&err, api.ErrInternal)
-	if r.method == http.MethodGet || !unclear || !doubt {
+	if r.method == http.MethodGet || r.reads || !unclear || !doubt {
 		return out
 	}
 	switch {
-	case r.op != opSubmit:
+	case r.op != opSubmit && r.op != opSubmitMany:
 		err.Message += "; whether it was done is not known"
 		err.Fix = "Read the task: its state and epoch show whether it was done."
 	case r.once:

@@ -36,6 +36,8 @@ type request struct {
 	hold   time.Duration // how long the server is asked to hold the answer
 	// once: not to be sent again where an earlier try might have been acted on.
 	once bool
+	// reads: it changes nothing, whatever its method.
+	reads bool
 }
 
 type answer struct {

@@ -109,6 +109,38 @@ func (g *Group[Q, R]) Do(ctx context.Context, request Q) (R, error) {
 	}
 }
 
+// DoAll queues requests side by side, so that they share as few flushes as the
+// limits allow, and waits for all of them. Each has its own answer or error.
+// When ctx ends first, all are still served; what was not answered by then has
+// ctx's error.
+func (g *Group[Q, R]) DoAll(ctx context.Context, requests []Q) ([]R, []error) {
+	answers, errs := make([]R, len(requests)), make([]error, len(requests))
+	all := make([]*waiting[Q, R], len(requests))
+	for i, q := range requests {
+		all[i] = &waiting[Q, R]{request: q, ready: make(chan struct{})}
+	}
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		for i := range errs {
+			errs[i] = ErrClosed
+		}
+		return answers, errs
+	}
+	g.queue = append(g.queue, all...)
+	g.mu.Unlock()
+	g.more.Signal()
+	for i, w := range all {
+		select {
+		case <-w.ready:
+			answers[i], errs[i] = w.answer, w.err
+		case <-ctx.Done():
+			errs[i] = ctx.Err()
+		}
+	}
+	return answers, errs
+}
+
 // Close lets what is queued be served and waits for it.
 func (g *Group[Q, R]) Close() {
 	g.mu.Lock()

@@ -56,8 +56,8 @@ func listOf[T any](text string) response {
 	return response{text: text, media: jsonType, schema: schemaOf[api.List[T]]}
 }
 
-func object[T any](text string) response {
-	return response{text: text, media: jsonType, schema: schemaOf[T]}
+func object[T any](text string, headers ...string) response {
+	return response{text: text, media: jsonType, schema: schemaOf[T], headers: headers}
 }
 
 func raw(text string, headers ...string) response {

@@ -21,6 +21,20 @@ func (s *Server) routes() {
 		},
 	}, s.submit)
 
+	// Callers with many: the client's SubmitMany.
+	serve(s, route{
+		method: http.MethodPost, path: "/v1/tasks/bulk", id: "submitTasks", scopes: may(api.ScopeSubmit), resource: "tasks",
+		summary: "Submit many tasks", doc: docBulk, body: bulkBody{},
+		answers: is{200: object[api.BulkAnswer]("One answer for each task, in their order."), 400: refused, 408: refused, 413: refused, 415: refused},
+	}, s.bulk)
+
+	// Callers who wait for whichever of many comes first: the client's WaitAny.
+	serve(s, route{
+		method: http.MethodPost, path: "/v1/tasks/wait", id: "waitAny", scopes: may(api.ScopeRead), resource: "tasks",
+		summary: "Wait for the first of many tasks", doc: docWaitAny, body: api.WaitAny{},
+		answers: is{200: object[api.Settled]("The first that has settled; no task where none did in time.", "Retry-After"), 400: refused, 404: refused, 408: refused, 410: refused, 413: refused, 415: refused},
+	}, s.waitAny)
+
 	// Callers: poll, with or without holding the answer. The client's Wait.
 	serve(s, route{
 		method: http.MethodGet, path: "/v1/tasks/{id}", id: "getTask", scopes: may(api.ScopeRead), resource: "tasks",
@@ -107,6 +121,9 @@ func (s *Server) routes() {
 }
 
 const (
+	docBulk = "Up to 1,000 tasks, each with its key in the body. Each is answered as if it had been submitted alone: what is " +
+		"refused or fails does not touch the others. A status of 503 in an item means that this one is to be sent again."
+	docWaitAny = "`wait` holds the answer until one of the tasks has settled, at most 60 s."
 	docSubmit = "Makes one task, or finds the one the key already means. A 2xx means that the task is committed. " +
 		"Send the same request again after a timeout, a broken connection or a 503: it folds onto the same task."
 	docGet = "`wait` holds the answer until the task has settled. Without it ask again after Retry-After, which is " +

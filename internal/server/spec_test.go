@@ -27,7 +27,7 @@ func TestSpec(t *testing.T) {
 	b := setup(t)
 	s := readSpec(t, b)
 	w := newWorld(t, b)
-	for _, c := range slices.Concat(submitCalls(w), readCalls(w), actCalls(w), serviceCalls()) {
+	for _, c := range slices.Concat(submitCalls(w), bulkCalls(w), readCalls(w), actCalls(w), serviceCalls()) {
 		method, route, _ := strings.Cut(c.route, " ")
 		path := strings.ReplaceAll(route, "{id}", c.id) + c.query
 		r := b.do(t, call{method: method, path: path, key: c.key, idem: c.idem, body: c.body, header: c.header})
@@ -106,6 +106,29 @@ func submitCalls(w world) []specCall {
 		{route: route, want: 401, key: "-", idem: "x", body: chat},
 		{route: route, want: 403, key: w.reader, idem: "x", body: chat},
 	}
+}
+
+func bulkCalls(w world) (calls []specCall) {
+	const submit, wait = "POST /v1/tasks/bulk", "POST /v1/tasks/wait"
+	bodies := map[string]string{submit: `{"tasks":[{"kind":"none"}]}`, wait: `{"ids":["` + w.pending + `"]}`}
+	wrong := map[string]string{submit: w.reader, wait: w.submitter}
+	for _, route := range []string{submit, wait} {
+		good := bodies[route]
+		calls = append(calls,
+			specCall{route: route, want: 200, body: good},
+			specCall{route: route, want: 400, body: `{}`},
+			specCall{route: route, want: 413, body: `{"tasks":["` + strings.Repeat("x", 9<<20) + `"]}`},
+			specCall{route: route, want: 415, body: good, header: http.Header{"Content-Type": {"text/plain"}}},
+			specCall{route: route, want: 401, body: good, key: "-"},
+			specCall{route: route, want: 403, body: good, key: wrong[route]},
+		)
+	}
+	return append(calls,
+		specCall{route: submit, want: 200, body: `{"tasks":[{"key":"bulk","kind":"free","input":1},{"key":"bulk","kind":"free"}]}`},
+		specCall{route: wait, want: 200, body: `{"ids":["` + w.pending + `","` + w.succeeded + `"]}`},
+		specCall{route: wait, want: 404, body: `{"ids":["nosuch"]}`},
+		specCall{route: wait, want: 410, body: `{"ids":["` + w.gone + `"]}`},
+	)
 }
 
 func readCalls(w world) (calls []specCall) {

@@ -23,6 +23,8 @@ const (
 // parsed is the body of a submit, checked; input and effects are verbatim
 // sub-slices of the body.
 type parsed struct {
+	keyed      bool    // the body names its key
+	key        *string // nil: it did not
 	kind       string
 	input      []byte
 	effects    []byte
@@ -37,9 +39,9 @@ type parsed struct {
 
 var fields = []string{"kind", "input", "effects", "priority", "run_at", "deadline", "occurred_at", "dedupe", "budget", "metadata"}
 
-// parse reads a body strictly. It never decodes numbers of the input, and its
-// errors name fields, not values.
-func parse(body []byte) (*parsed, error) {
+// parse reads a body strictly, of a keyed request its key among the fields. It
+// never decodes numbers of the input, and its errors name fields, not values.
+func parse(body []byte, keyed bool) (*parsed, error) {
 	if len(body) > MaxBody {
 		return nil, api.Errorf(api.CodeTooLarge, "the body has %d bytes, %d are allowed", len(body), MaxBody)
 	}
@@ -47,7 +49,7 @@ func parse(body []byte) (*parsed, error) {
 	if err != nil {
 		return nil, CanonError(err)
 	}
-	p := &parsed{priority: 4}
+	p := &parsed{keyed: keyed, priority: 4}
 	for _, m := range members {
 		if err := p.field(m.Name, m.Value); err != nil {
 			return nil, err
@@ -65,6 +67,13 @@ func parse(body []byte) (*parsed, error) {
 func (p *parsed) field(name string, v []byte) error {
 	var err error
 	switch name {
+	case "key":
+		if !p.keyed {
+			return unknownField(name)
+		}
+		var key string
+		key, err = text(name, v, 0, 4*maxName) // its own grammar is checked with the header's
+		p.key = &key
 	case "kind":
 		p.kind, err = text(name, v, 1, maxName)
 	case "input":
@@ -98,6 +107,9 @@ func (p *parsed) field(name string, v []byte) error {
 
 func unknownField(name string) error {
 	e := api.Errorf(api.CodeUnknownField, "the body has a field that does not exist").WithField(printable(name))
+	if name == "key" {
+		return e.WithFix("Send the key as the header Idempotency-Key; only items of a bulk and lines of a batch name it themselves.")
+	}
 	for _, f := range fields {
 		if strings.EqualFold(f, name) {
 			return e.WithFix("Write it as %q; names are case-sensitive.", f)
@@ -221,8 +233,8 @@ func CanonError(err error) error {
 	return e
 }
 
-// checkTimes says what is wrong with the times of a new task.
-func checkTimes(runAt, deadline *time.Time, now time.Time) error {
+// wrongTimes says what is wrong with the times of a new task.
+func wrongTimes(runAt, deadline *time.Time, now time.Time) error {
 	if runAt != nil && runAt.After(now.Add(maxAhead)) {
 		return wrong("run_at", "within the next 366 days")
 	}

@@ -38,28 +38,40 @@ type Config struct {
 type Service struct {
 	Config
 	inserts *group.Group[*store.New, landed]
+	bulk    *group.Group[*store.New, landed] // apart, so that a full one delays nobody's single submit
 	dups    *counter
 }
 
 // New starts a service. Close ends it.
 func New(c Config) *Service {
 	s := &Service{Config: c}
-	s.inserts = group.New(s.insert, func(n *store.New) int { return len(n.Input) + len(n.Effects) }, nil)
+	size := func(n *store.New) int { return len(n.Input) + len(n.Effects) }
+	s.inserts = group.New(s.insert, size, &group.Opts{Single: oneAtFault})
+	s.bulk = group.New(s.insert, size, &group.Opts{Max: MaxBulk, Single: oneAtFault})
 	s.dups = newCounter(c.Pool, c.Log)
 	return s
+}
+
+// oneAtFault says that a flush failed by one member: its data, or its key, which
+// a transaction that stays open elsewhere holds (package enqueue).
+func oneAtFault(err error) bool {
+	return store.DataError(err) || store.SQLState(err) == "55P03"
 }
 
 // Close serves what is queued and writes the last counts.
 func (s *Service) Close() {
 	s.inserts.Close()
+	s.bulk.Close()
 	s.dups.close()
 }
 
-// Request is one submit as it came. Body is the raw JSON body.
+// Request is one submit as it came. Body is the raw JSON body; with Keyed it
+// names its key itself, as items of a bulk and lines of a batch do.
 type Request struct {
 	Tenant    string
 	Key       string
 	KeySent   bool
+	Keyed     bool
 	Body      []byte
 	TraceID   string
 	RequestID string
@@ -78,22 +90,27 @@ type Answer struct {
 // returns without an error the task is committed. A payload that differs from
 // the first one's is refused with key_reused and changes nothing.
 func (s *Service) Submit(ctx context.Context, r Request) (Answer, error) {
-	n, kind, err := s.prepare(r)
+	n, kind, err := prepare(s.Kinds.Newest, r)
 	if err != nil {
 		return Answer{}, err
 	}
-	if err := s.checkTimes(ctx, n); err != nil {
+	if err := checkTimes(ctx, s.Pool, n); err != nil {
 		return Answer{}, s.failed(err)
 	}
 	got, err := s.inserts.Do(ctx, n)
 	if err != nil {
 		return Answer{}, s.failed(err)
 	}
+	return s.answer(ctx, n, kind, got)
+}
+
+// answer tells what a committed submit came to.
+func (s *Service) answer(ctx context.Context, n *store.New, kind *config.Kind, got landed) (Answer, error) {
 	if got.created {
 		return Answer{Row: got.row, Created: true}, nil
 	}
 	if !bytes.Equal(got.row.Fingerprint, n.Fingerprint[:]) {
-		return Answer{}, s.mismatch(ctx, got.row, n)
+		return Answer{}, s.failed(mismatch(ctx, s.Pool, got.row, n))
 	}
 	s.dups.add(got.row.ID)
 	if reopens(kind, got.row) {
@@ -106,14 +123,20 @@ func (s *Service) Submit(ctx context.Context, r Request) (Answer, error) {
 	return Answer{Row: got.row}, nil
 }
 
+// newest finds the configuration that new tasks of a kind run under.
+type newest func(kind string) (*config.Kind, bool)
+
 // prepare checks a request and makes the row it asks for. The id is made here,
 // once, before the first try.
-func (s *Service) prepare(r Request) (*store.New, *config.Kind, error) {
-	p, err := parse(r.Body)
+func prepare(newest newest, r Request) (*store.New, *config.Kind, error) {
+	p, err := parse(r.Body, r.Keyed)
 	if err != nil {
 		return nil, nil, err
 	}
-	kind, ok := s.Kinds.Newest(p.kind)
+	if p.key != nil {
+		r.Key, r.KeySent = *p.key, true
+	}
+	kind, ok := newest(p.kind)
 	if !ok {
 		return nil, nil, api.Errorf(api.CodeUnknownKind, "there is no kind %q", printable(p.kind)).WithField("kind")
 	}
@@ -136,6 +159,10 @@ func (s *Service) prepare(r Request) (*store.New, *config.Kind, error) {
 	if err != nil {
 		return nil, nil, CanonError(err)
 	}
+	return row(r, p, kind, sums), kind, nil
+}
+
+func row(r Request, p *parsed, kind *config.Kind, sums canon.Sums) *store.New {
 	n := &store.New{
 		ID:         task.NewID(),
 		Dedupe:     api.Dedupe(kind.Dedupe.Mode),
@@ -150,17 +177,17 @@ func (s *Service) prepare(r Request) (*store.New, *config.Kind, error) {
 		Fingerprint: sums.Fingerprint, FingerprintV: canon.FingerprintVersion, InputHash: sums.Input,
 	}
 	n.Slot = store.Slot{Tenant: r.Tenant, Kind: p.kind, Key: r.Key, Slot: slot(kind, p, n.ID)}
-	return n, kind, nil
+	return n
 }
 
 // checkTimes refuses times that make no sense for a new task. A duplicate is
 // answered whatever the clock says by now: its times were right when it was new.
-func (s *Service) checkTimes(ctx context.Context, n *store.New) error {
-	wrong := checkTimes(n.RunAt, n.Deadline, time.Now())
+func checkTimes(ctx context.Context, db store.DBTX, n *store.New) error {
+	wrong := wrongTimes(n.RunAt, n.Deadline, time.Now())
 	if wrong == nil {
 		return nil
 	}
-	found, err := store.TasksBySlot(ctx, s.Pool, []store.Slot{n.Slot})
+	found, err := store.TasksBySlot(ctx, db, []store.Slot{n.Slot})
 	if err != nil {
 		return err
 	}
@@ -207,12 +234,12 @@ func checkDedupe(p *parsed, kind *config.Kind) error {
 
 // mismatch is the refusal of a reused key. It names the fields that differ from
 // the first payload, where that is still kept.
-func (s *Service) mismatch(ctx context.Context, row *task.Row, n *store.New) error {
+func mismatch(ctx context.Context, db store.DBTX, row *task.Row, n *store.New) error {
 	e := api.Errorf(api.CodeKeyReused, "the key was used before with another payload")
 	e.TaskID = row.ID.String()
-	stored, err := store.Payloads(ctx, s.Pool, []task.ID{row.ID})
+	stored, err := store.Payloads(ctx, db, []task.ID{row.ID})
 	if err != nil {
-		return s.failed(err)
+		return err
 	}
 	first, ok := stored[row.ID]
 	if !ok || first[0] == nil {
