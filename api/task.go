@@ -34,6 +34,7 @@ type Task struct {
 	TraceID      string          `json:"trace_id,omitempty"`
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
 	Queue        *Queue          `json:"queue,omitempty"`
+	Cancel       *Cancelling     `json:"cancel,omitempty"` // in the answer to a cancel
 
 	// ETag is set by the client from the answer's header, for the next Get.
 	ETag string `json:"-"`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/onefold-dev/onefold/api"
 )
@@ -23,5 +24,8 @@ func (c *cancelCmd) Run(ctx context.Context, e *env) error {
 	if t.State != api.Cancelled {
 		how = "still running: a call that is out cannot be called back, what it brings will be dropped"
 	}
-	return e.show(t, how)
+	if err := e.show(t, how); err != nil || e.json || t.Cancel == nil {
+		return err
+	}
+	return e.print(fmt.Sprintf("%-10s%s\n", "billing", clean(t.Cancel.Note)))
 }

@@ -44,6 +44,8 @@ func newServer() *server {
 	m.HandleFunc("GET /v1/tasks", s.list)
 	m.HandleFunc("GET /v1/tasks/{id}", s.get)
 	m.HandleFunc("GET /v1/tasks/{id}/{part}", s.raw)
+	m.HandleFunc("GET /v1/tasks/{id}/attempts", s.attempts)
+	m.HandleFunc("GET /v1/tasks/{id}/attempts/{epoch}/{part}", s.attemptPart)
 	m.HandleFunc("POST /v1/tasks/{id}/cancel", s.cancel)
 	m.HandleFunc("POST /v1/tasks/{id}/{act}", s.act)
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -213,6 +215,27 @@ func (s *server) raw(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+func (s *server) attempts(w http.ResponseWriter, r *http.Request) {
+	s.find(w, r, func(t *stored) {
+		a := api.Attempt{
+			Epoch: 1, Run: 1, Number: 1, Counted: true, Outcome: "unknown", Code: "stream_cut", Message: "the stream broke off", Provider: "p",
+			Model: "m", Phase: "first_token", Bytes: 90, Billed: api.BilledYes, Sends: 1, Orphaned: true, ClaimedAt: t.CreatedAt,
+			SentAt: &t.CreatedAt, RequestID: "req-9", Partial: "half an\n\x1b[2Janswer", PartialBytes: 18, Parts: []api.AttemptPart{api.PartPartial},
+		}
+		_ = json.NewEncoder(w).Encode(api.List[api.Attempt]{Items: []api.Attempt{a}})
+	})
+}
+
+func (s *server) attemptPart(w http.ResponseWriter, r *http.Request) {
+	s.find(w, r, func(*stored) {
+		if r.PathValue("part") != "partial" {
+			refuse(w, api.Errorf(api.CodeNotFound, "of this attempt there is no %s", r.PathValue("part")))
+			return
+		}
+		_, _ = w.Write([]byte("half an\nanswer"))
+	})
+}
+
 func (s *server) list(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,6 +279,7 @@ func (s *server) cancel(w http.ResponseWriter, r *http.Request) {
 		switch t.State {
 		case api.Running:
 			t.CancelAsked = true
+			t.Cancel = &api.Cancelling{Asked: true, MayStillBill: true, Note: "The provider may bill for it."}
 			give(w, http.StatusAccepted, t.Task)
 		case api.Succeeded, api.Failed:
 			refuse(w, api.Errorf(api.CodeConflict, "a %s task cannot be cancelled", t.State))

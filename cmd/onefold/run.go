@@ -18,15 +18,16 @@ const defaultURL = "http://127.0.0.1:8080"
 
 // cli is the whole grammar; each command stands in the file of its name.
 type cli struct {
-	Submit  submitCmd  `cmd:"" group:"tasks" help:"Submit one task."`
-	Get     getCmd     `cmd:"" group:"tasks" help:"Show a task as it stands."`
-	Wait    waitCmd    `cmd:"" group:"tasks" help:"Wait until tasks are settled; the exit code says how they ended."`
-	List    listCmd    `cmd:"" group:"tasks" help:"List tasks, newest first."`
-	Result  resultCmd  `cmd:"" group:"tasks" help:"Print a task's result, byte for byte."`
-	Input   inputCmd   `cmd:"" group:"tasks" help:"Print a task's input, byte for byte."`
-	Cancel  cancelCmd  `cmd:"" group:"tasks" help:"Cancel a task."`
-	Retry   retryCmd   `cmd:"" group:"tasks" help:"Run a failed or unknown task again."`
-	Resolve resolveCmd `cmd:"" group:"tasks" help:"Decide what became of a task whose outcome is unknown."`
+	Submit   submitCmd   `cmd:"" group:"tasks" help:"Submit one task."`
+	Get      getCmd      `cmd:"" group:"tasks" help:"Show a task as it stands."`
+	Wait     waitCmd     `cmd:"" group:"tasks" help:"Wait until tasks are settled; the exit code says how they ended."`
+	List     listCmd     `cmd:"" group:"tasks" help:"List tasks, newest first."`
+	Result   resultCmd   `cmd:"" group:"tasks" help:"Print a task's result, byte for byte."`
+	Input    inputCmd    `cmd:"" group:"tasks" help:"Print a task's input, byte for byte."`
+	Attempts attemptsCmd `cmd:"" group:"tasks" help:"Show the calls that were made for a task, and what is known of each."`
+	Cancel   cancelCmd   `cmd:"" group:"tasks" help:"Cancel a task."`
+	Retry    retryCmd    `cmd:"" group:"tasks" help:"Run a failed or unknown task again."`
+	Resolve  resolveCmd  `cmd:"" group:"tasks" help:"Decide what became of a task whose outcome is unknown."`
 
 	Keys    keysCmd    `cmd:"" group:"operate" help:"API keys, directly on the database."`
 	Migrate migrateCmd `cmd:"" group:"operate" help:"Bring the database schema to the newest version."`

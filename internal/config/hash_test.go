@@ -31,7 +31,7 @@ var (
 		{{"concurrency", "5"}},
 		{{"retention", "1000h"}, {"retention", `"60000m"`}},
 		{{"timeouts", "{connect: 1s, total: 2m}"}, {"timeouts", "{total: 120s, connect: 1000ms}"}},
-		{{"prices", `{gpt: {input: "0.150", output: 2}}`}, {"prices", `{gpt: {output: "2.0", input: 0.15, cached: 0}}`}},
+		{{"prices", `{gpt: {input: "0.150", output: 2}}`}, {"prices", `{gpt: {output: "2.0", input: 0.15, cached: "0.15", reasoning: 2}}`}},
 		{{"schema", "{type: object, required: [total]}"}, {"schema", `{"required": ["total"], "type": "object"}`}},
 		{{"request", `{model: m, messages: [{role: user, content: "{{.input.text}}"}], temperature: 0.10}`}, {"request", "&r\n      model: \"m\"\n      messages:\n        - role: user\n          content: '{{.input.text}}'\n      temperature: 0.10"}},
 		{

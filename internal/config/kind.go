@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/onefold-dev/onefold/internal/task"
 )
 
 // Kind is one sort of work.
@@ -88,7 +90,13 @@ func (d *decoder) kind(name string, v *value, path string, c *Config) *Kind {
 	}
 	enum(m, "output", &k.Output, OutputResponse, OutputText, OutputJSON)
 	enum(m, "on_unknown", &k.OnUnknown, UnknownRetry, UnknownReview)
+	if k.OnUnknown == UnknownReview {
+		k.OnCut = CutReview // a cut reply made anew unasked would be what review is to keep from happening
+	}
 	enum(m, "on_cut", &k.OnCut, CutRegenerate, CutKeep, CutReview)
+	if k.OnCut == CutKeep && k.Output == OutputJSON {
+		m.fail("on_cut", "use regenerate or review, or another output", "what came of a cut reply is no JSON, so that it cannot be kept as a json output")
+	}
 	m.integer("max_attempts", &k.MaxAttempts, 1, 100)
 	m.integer("max_runs", &k.MaxRuns, 1, 100)
 	m.boolean("reopen_failed", &k.ReopenFailed)
@@ -276,4 +284,16 @@ func (d Dedupe) value() *value {
 	v := object()
 	v.set("window", str(d.Window.String()))
 	return v
+}
+
+// Policy is what the kind says of failures, in the domain's words.
+func (k *Kind) Policy() task.Policy {
+	p := task.Policy{MaxAttempts: int32(k.MaxAttempts), OnUnknown: task.Retry, OnCut: task.Regenerate}
+	if k.OnUnknown == UnknownReview {
+		p.OnUnknown = task.Review
+	}
+	if k.OnCut == CutReview {
+		p.OnCut = task.CutReview
+	}
+	return p
 }

@@ -24,9 +24,35 @@ func (d Decimal) Rat() *big.Rat {
 
 var decimalPattern = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})(\.[0-9]{1,12})?$`)
 
-// Price is what a million tokens cost, in whatever currency the operator counts in. Reasoning tokens are a part of the
-// output tokens at some providers; the ledger decides.
+// Price is what a million tokens cost, in whatever currency the operator counts in: one for the whole file, for costs
+// are added up.
 type Price struct{ Input, Cached, Output, Reasoning Decimal }
+
+// Tokens are what one call used. Cached are a part of Input, Reasoning a part of Output: providers that count them apart
+// add them up before.
+type Tokens struct{ Input, Cached, Output, Reasoning int64 }
+
+// million is what prices are for.
+var million = big.NewRat(1_000_000, 1)
+
+// Cost is what tokens cost at this price: exact, a decimal without needless zeros.
+func (p Price) Cost(t Tokens) string {
+	sum := new(big.Rat)
+	for _, part := range []struct {
+		tokens int64
+		price  Decimal
+	}{
+		{max(t.Input-t.Cached, 0), p.Input},
+		{t.Cached, p.Cached},
+		{max(t.Output-t.Reasoning, 0), p.Output},
+		{t.Reasoning, p.Reasoning},
+	} {
+		sum.Add(sum, new(big.Rat).Mul(new(big.Rat).SetInt64(part.tokens), part.price.Rat()))
+	}
+	// Prices have at most 12 decimals, so that 18 hold every cost exactly.
+	s := sum.Quo(sum, million).FloatString(18)
+	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
+}
 
 // PriceOf returns what model costs under k: the kind's price, where it has none the provider's. ok is false when
 // neither has one.
@@ -50,6 +76,12 @@ func (d *decoder) prices(v *value, path string) map[string]Price {
 		p.decimal("cached", &x.Cached)
 		p.decimal("output", &x.Output)
 		p.decimal("reasoning", &x.Reasoning)
+		if !p.has("cached") {
+			x.Cached = x.Input
+		}
+		if !p.has("reasoning") {
+			x.Reasoning = x.Output
+		}
 		p.done()
 		out[model] = x
 	}

@@ -56,6 +56,24 @@ func (k *Kind) jsonResult(r Reply) ([]byte, error) {
 	return out, nil
 }
 
+// CheckResult says whether a result that a person gives is one the kind could have made: its effects and its callers
+// count on it. The error is an *api.Error, invalid_field.
+func (k *Kind) CheckResult(result []byte) error {
+	wrong := ""
+	switch {
+	case k.Output == OutputText && (len(result) == 0 || result[0] != '"'):
+		wrong = "the kind's output is text, so that the result must be a JSON string"
+	case k.schema != nil:
+		if err := k.schema.check(result); err != nil {
+			wrong = strings.Replace(err.Error(), "the model's JSON", "the result", 1)
+		}
+	}
+	if wrong == "" {
+		return nil
+	}
+	return api.Errorf(api.CodeInvalidField, "%s", wrong).WithField("result")
+}
+
 func badOutput(err error) error { return api.Errorf(api.CodeBadOutput, "%s", err) }
 
 // unfence returns the whole text, or what stands inside its one code fence.

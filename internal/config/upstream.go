@@ -97,6 +97,14 @@ func (d *decoder) provider(name string, v *value, path string) *Provider {
 	return p
 }
 
+// ProviderHash is the hash of a provider by name, "" where there is none.
+func (c *Config) ProviderHash(name string) string {
+	if p := c.Providers[name]; p != nil {
+		return p.hash
+	}
+	return ""
+}
+
 func hashOf(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])

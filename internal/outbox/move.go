@@ -62,6 +62,7 @@ func (o *Outbox) Move(ctx context.Context, tx pgx.Tx, all []Moved) (moved map[ta
 func apply(r *task.Row, m store.Move) {
 	r.State, r.Epoch, r.Run, r.Slot, r.Owner, r.Token = m.To, m.NewEpoch, m.Run, m.Slot, nil, nil
 	r.Attempts, r.NotSent, r.Released, r.Lost, r.Unclear = m.Attempts, m.NotSent, m.Released, m.Lost, m.Unclear
+	r.LastError, r.Same, r.Reported = m.LastError, m.Same, m.Reported
 	r.CancelRequested, r.ErrorCode, r.ErrorMessage, r.ErrorPermanent = m.Cancel, m.Code, m.Message, nil
 	if m.To == api.Failed {
 		r.ErrorPermanent = &m.Permanent

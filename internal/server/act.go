@@ -48,7 +48,26 @@ func (s *Server) cancel(ctx context.Context, x *exchange, in *ByID) (*answer, er
 	if row.State == api.Running {
 		status = http.StatusAccepted
 	}
-	return s.moved(ctx, x, status, row)
+	t := wire(row)
+	t.Cancel = cancelling(row)
+	return s.movedTo(ctx, x, status, row, t)
+}
+
+// cancelling says what a cancel came to: a call that is out cannot be called
+// back, and what was called before cannot be taken back.
+func cancelling(row *task.Row) *api.Cancelling {
+	c := &api.Cancelling{Asked: row.State == api.Running}
+	switch c.MayStillBill = c.Asked || row.Unclear; {
+	case c.Asked:
+		c.Note = "The task runs. Its call is cut off when its worker hears of this, within seconds; what it brings is dropped. The provider may bill for it."
+	case c.MayStillBill:
+		c.Note = "The task will not run again. A call was made before and its outcome is not known: the provider may bill for it."
+	case row.Usage.Billed == api.BilledYes:
+		c.Note = "The task will not run again. Calls made before were billed; no call is out."
+	default:
+		c.Note = "The task will not run. Nothing was sent that could be billed."
+	}
+	return c
 }
 
 func (s *Server) retry(ctx context.Context, x *exchange, in *ByID) (*answer, error) {
@@ -99,7 +118,10 @@ func (s *Server) subject(ctx context.Context, x *exchange, in *ByID) (task.ID, e
 
 // moved answers with the task after an act.
 func (s *Server) moved(ctx context.Context, x *exchange, status int, row *task.Row) (*answer, error) {
-	t := wire(row)
+	return s.movedTo(ctx, x, status, row, wire(row))
+}
+
+func (s *Server) movedTo(ctx context.Context, x *exchange, status int, row *task.Row, t *api.Task) (*answer, error) {
 	x.about(t)
 	a, err := taskAnswer(status, t)
 	if err != nil {

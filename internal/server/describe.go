@@ -18,6 +18,7 @@ const (
 	specType     = "application/yaml"
 	specJSONType = "application/json"
 	htmlType     = "text/html; charset=utf-8"
+	bytesType    = "application/octet-stream"
 )
 
 // route is one operation as routes.go writes it.

@@ -84,6 +84,20 @@ func (s *Server) routes() {
 		answers: is{200: aTask("The task as decided.", "Retry-After"), 400: refused, 404: refused, 408: refused, 409: refused, 410: refused, 413: refused, 415: refused},
 	}, s.resolve)
 
+	// Operators and callers: the calls that were made for a task, and what is known of each.
+	serve(s, route{
+		method: http.MethodGet, path: "/v1/tasks/{id}/attempts", id: "listTaskAttempts", scopes: may(api.ScopeRead), resource: "tasks",
+		summary: "List a task's attempts", doc: docAttempts,
+		answers: is{200: listOf[api.Attempt]("The attempts."), 404: refused, 410: refused},
+	}, s.attempts)
+
+	// Operators: what a provider sent, before they resolve.
+	serve(s, route{
+		method: http.MethodGet, path: "/v1/tasks/{id}/attempts/{epoch}/{part}", id: "getTaskAttemptPart", scopes: may(api.ScopeOperate), resource: "tasks",
+		summary: "Read what is kept of an attempt", doc: "The bytes of the part named, as they came.",
+		answers: is{200: other("The part.", bytesType), 404: refused, 410: refused},
+	}, s.attemptPart)
+
 	// Callers and operators: what became of a task's side effects.
 	serve(s, route{
 		method: http.MethodGet, path: "/v1/tasks/{id}/effects", id: "listTaskEffects", scopes: may(api.ScopeRead), resource: "tasks",
@@ -130,8 +144,11 @@ const (
 		"taken from what the tenant's own tasks of the kind took lately."
 	docList = "Results are left out; read them by id. A page may hold fewer tasks than `limit`, even none, while `next` " +
 		"says that there are more."
-	docCancel = "A pending or unknown task is cancelled at once. For a running one cancelling is asked for: a call that " +
-		"is out cannot be called back; what it brings is dropped."
+	docCancel = "A pending or unknown task is cancelled at once (200). For a running one cancelling is asked for (202): a call " +
+		"that is out cannot be called back; what it brings is kept with its attempt and never shown as the result. A task " +
+		"that has ended answers 409. `cancel` says whether the provider may still bill."
+	docAttempts = "Every try at the task, oldest first: how far its call came, what came of it, what it cost, and whether " +
+		"the provider may have billed it. For a task whose outcome is unknown this is the evidence."
 	docRetry = "A new run with fresh attempts and a fresh deadline, for a failed or unknown task. `epoch` is the one " +
 		"of the task as you saw it; 409 when it has moved since."
 	docResolve = "For a task whose outcome is unknown: `succeeded` with its result, `failed`, `retry`, or `finish` " +

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -29,7 +30,7 @@ func TestSpec(t *testing.T) {
 	w := newWorld(t, b)
 	for _, c := range slices.Concat(submitCalls(w), bulkCalls(w), readCalls(w), actCalls(w), serviceCalls()) {
 		method, route, _ := strings.Cut(c.route, " ")
-		path := strings.ReplaceAll(route, "{id}", c.id) + c.query
+		path := strings.NewReplacer("{id}", c.id, "{epoch}", "1", "{part}", cmp.Or(c.part, "partial")).Replace(route) + c.query
 		r := b.do(t, call{method: method, path: path, key: c.key, idem: c.idem, body: c.body, header: c.header})
 		if r.status != c.want {
 			t.Errorf("%s %s: got %d %s, want %d", method, path, r.status, r.body, c.want)
@@ -47,7 +48,7 @@ func TestSpec(t *testing.T) {
 // specCall is one request of TestSpec and the status it must give.
 type specCall struct {
 	route, query string // "GET /v1/tasks/{id}", "?wait=1s"
-	id           string
+	id, part     string
 	want         int
 	key, idem    string
 	body         string
@@ -83,6 +84,12 @@ func newWorld(t *testing.T, b *bundle) world {
 INSERT INTO onefold.effects (id, task_id, tenant, run, name, outcome, type, destination, state, finished_at)
 VALUES ($1, $2, 'a', 1, 'save', 'succeeded', 'sql', NULL, 'delivered', now()), ($3, $2, 'a', 1, 'notify', 'succeeded', 'webhook', 'crm', 'waiting', NULL)`,
 		uuid.Must(uuid.NewV7()), w.succeeded, uuid.Must(uuid.NewV7()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.DB.Exec(ctx, `
+INSERT INTO onefold.attempts (task_id, epoch, run, number, incarnation, token, provider, config_hash, closed_at, outcome, code, phase, request_id, partial, input_tokens, billed)
+VALUES ($1, 1, 1, 1, gen_random_uuid(), gen_random_uuid(), 'openai', '', now(), 'unknown', 'stream_cut', 'first_token', 'req-1', 'half an', 3, 'yes')`, w.unknown)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,6 +140,7 @@ func bulkCalls(w world) (calls []specCall) {
 
 func readCalls(w world) (calls []specCall) {
 	const one, input, result, effects, list = "GET /v1/tasks/{id}", "GET /v1/tasks/{id}/input", "GET /v1/tasks/{id}/result", "GET /v1/tasks/{id}/effects", "GET /v1/tasks"
+	const attempts, part = "GET /v1/tasks/{id}/attempts", "GET /v1/tasks/{id}/attempts/{epoch}/{part}"
 	unchanged := http.Header{"If-None-Match": {"*"}}
 	for _, id := range []string{w.pending, w.running, w.succeeded, w.failed, w.unknown, w.cancelled} {
 		calls = append(calls, specCall{route: one, id: id, want: 200}, specCall{route: one, id: id, want: 304, header: unchanged})
@@ -152,7 +160,13 @@ func readCalls(w world) (calls []specCall) {
 		specCall{route: list, want: 401, key: "-"},
 		specCall{route: list, want: 403, key: w.submitter},
 	)
-	for _, route := range []string{one, input, result, effects} {
+	calls = append(calls,
+		specCall{route: attempts, id: w.unknown, want: 200},
+		specCall{route: part, id: w.unknown, want: 200},
+		specCall{route: part, id: w.unknown, part: "reply", want: 404},
+		specCall{route: part, id: w.unknown, part: "nosuch", want: 400},
+	)
+	for _, route := range []string{one, input, result, effects, attempts, part} {
 		calls = append(calls,
 			specCall{route: route, id: "nosuch", want: 404},
 			specCall{route: route, id: w.gone, want: 410},

@@ -15,9 +15,10 @@ import (
 // Claim is one pending task taken by a worker. The caller has locked the row
 // and read it in the same transaction.
 type Claim struct {
-	Row   *task.Row
-	Owner task.ID
-	Token task.ID
+	Row          *task.Row
+	Owner        task.ID
+	Token        task.ID
+	ProviderHash string // the provider's settings that its times depend on
 }
 
 const claimTask = `
@@ -66,17 +67,17 @@ func openAttempts(ctx context.Context, tx DBTX, claims []Claim) error {
 	n := len(claims)
 	ids, epochs, runs, numbers := make([]task.ID, n), make([]int64, n), make([]int32, n), make([]int32, n)
 	owners, tokens := make([]task.ID, n), make([]task.ID, n)
-	providers, hashes, again := make([]string, n), make([]string, n), make([]bool, n)
+	providers, hashes, settings, again := make([]string, n), make([]string, n), make([]string, n), make([]bool, n)
 	for i, c := range claims {
 		ids[i], epochs[i], runs[i], numbers[i] = c.Row.ID, c.Row.Epoch, c.Row.Run, c.Row.TotalAttempts
 		owners[i], tokens[i], providers[i], hashes[i] = c.Owner, c.Token, c.Row.Provider, c.Row.ConfigHash
-		again[i] = c.Row.Unclear
+		settings[i], again[i] = c.ProviderHash, c.Row.Unclear
 	}
 	_, err := tx.Exec(ctx, `
-INSERT INTO onefold.attempts (task_id, epoch, run, number, incarnation, token, provider, config_hash, regeneration)
+INSERT INTO onefold.attempts (task_id, epoch, run, number, incarnation, token, provider, config_hash, provider_hash, regeneration)
 SELECT *
-FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::integer[], $5::uuid[], $6::uuid[], $7::text[], $8::text[], $9::boolean[])`,
-		ids, epochs, runs, numbers, owners, tokens, providers, hashes, again)
+FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::integer[], $5::uuid[], $6::uuid[], $7::text[], $8::text[], $9::text[], $10::boolean[])`,
+		ids, epochs, runs, numbers, owners, tokens, providers, hashes, settings, again)
 	if err != nil {
 		return fmt.Errorf("open attempts: %w", err)
 	}
@@ -123,8 +124,11 @@ type AttemptEnd struct {
 	Usage      api.Usage
 	UsageKnown bool
 	Billed     api.Billed
+	Sends      int  // what the call cost of a budget: 0 where it was not sent or turned away at the gate
+	Orphaned   bool // given up while the provider may have been at work
 	Partial    []byte
 	Reply      []byte
+	Late       []byte // a whole reply that came when it was not wanted any more
 	// Kept is a result that could not be stored with its effects; resolve with
 	// action finish stores it without another call.
 	Kept         []byte
@@ -174,7 +178,11 @@ SET closed_at = now(),
     reply = $24,
     kept_result = $25,
     finish_reason = $26,
-    truncated = $27
+    truncated = $27,
+    orphaned = $28,
+    late_result = $29,
+    late_at = CASE WHEN $29::bytea IS NOT NULL THEN now() END,
+    sends = $30
 WHERE task_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL`
 
 // QueueCloseAttempt adds the closing of one attempt to a batch.
@@ -186,26 +194,41 @@ func QueueCloseAttempt(b *pgx.Batch, f task.Fence, a AttemptEnd) {
 	}
 	b.Queue(closeAttempt, f.ID, f.Epoch, f.Token, a.Outcome, a.Counted, null(a.Code), null(a.Message), null(a.Phase), status,
 		null(a.Model), null(a.RequestID), a.Sent, ms(a.Connect), ms(a.FirstByte), ms(a.Total), a.Bytes,
-		t[0], t[1], t[2], t[3], null(a.Usage.Cost), billed(a.Billed), a.Partial, a.Reply, a.Kept, null(a.FinishReason), a.Truncated)
+		t[0], t[1], t[2], t[3], null(a.Usage.Cost), billed(a.Billed), a.Partial, a.Reply, a.Kept, null(a.FinishReason), a.Truncated,
+		a.Orphaned, a.Late, a.Sends)
 }
 
 // KeepLateResult keeps what came back to a worker that no longer owns its task, on
 // the attempt row of its own epoch; nothing else is touched. The row may have
 // been lost with the claim (a failover), and is then made anew.
 func KeepLateResult(ctx context.Context, db DBTX, r *task.Row, f task.Fence, owner task.ID, a AttemptEnd) error {
+	t := a.tokens()
 	_, err := db.Exec(ctx, `
 INSERT INTO onefold.attempts (task_id, epoch, run, number, incarnation, token, provider, config_hash, closed_at, outcome,
-    counted, code, message, model, request_id, billed, late_at, late_result)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now(), 'lost', false, $9, $10, $11, $12, $13, now(), $14)
+    counted, code, message, model, request_id, billed, late_at, late_result, partial, first_byte_ms, total_ms, bytes,
+    input_tokens, cached_tokens, output_tokens, reasoning_tokens, cost, orphaned)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now(), 'lost', false, $9, $10, $11, $12, $13, now(), $14, $15, $16, $17, $18,
+    $19, $20, $21, $22, $23::text::numeric, true)
 ON CONFLICT (task_id, epoch) DO UPDATE
 SET late_at = now(),
     late_result = excluded.late_result,
+    partial = coalesce(attempts.partial, excluded.partial),
     model = coalesce(attempts.model, excluded.model),
     request_id = coalesce(attempts.request_id, excluded.request_id),
+    first_byte_ms = coalesce(attempts.first_byte_ms, excluded.first_byte_ms),
+    total_ms = coalesce(attempts.total_ms, excluded.total_ms),
+    bytes = coalesce(attempts.bytes, excluded.bytes),
+    input_tokens = coalesce(attempts.input_tokens, excluded.input_tokens),
+    cached_tokens = coalesce(attempts.cached_tokens, excluded.cached_tokens),
+    output_tokens = coalesce(attempts.output_tokens, excluded.output_tokens),
+    reasoning_tokens = coalesce(attempts.reasoning_tokens, excluded.reasoning_tokens),
+    cost = coalesce(attempts.cost, excluded.cost),
+    orphaned = true,
     billed = CASE WHEN attempts.billed = 'unknown' THEN excluded.billed ELSE attempts.billed END
 WHERE attempts.token = excluded.token`,
 		f.ID, f.Epoch, r.Run, r.TotalAttempts, owner, f.Token, r.Provider, r.ConfigHash,
-		null(a.Code), null(a.Message), null(a.Model), null(a.RequestID), billed(a.Billed), a.Reply)
+		null(a.Code), null(a.Message), null(a.Model), null(a.RequestID), billed(a.Billed), a.Late, a.Partial,
+		ms(a.FirstByte), ms(a.Total), a.Bytes, t[0], t[1], t[2], t[3], null(a.Usage.Cost))
 	if err != nil {
 		return fmt.Errorf("keep late result: %w", err)
 	}

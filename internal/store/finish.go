@@ -33,6 +33,11 @@ type Ending struct {
 	Released int16
 	Lost     int16
 	Unclear  bool
+	// LastError and Same are what the next attempt compares itself with; Reported
+	// is added to what services reported before.
+	LastError string
+	Same      int16
+	Reported  int32
 
 	Usage     api.Usage
 	Retention time.Duration // of the key, once final
@@ -59,6 +64,9 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled' ELSE $4 END,
     released = $16,
     lost = $17,
     unclear = $18,
+    last_error = $26,
+    same = $27,
+    reported = reported + $28,
     slot = CASE WHEN dedupe = 'open' AND (cancel_requested OR $4 IN ('succeeded', 'failed')) THEN id::text ELSE slot END,
     input_tokens = input_tokens + $19,
     cached_tokens = cached_tokens + $20,
@@ -97,6 +105,7 @@ func EndTasks(ctx context.Context, tx DBTX, endings []Ending) (map[task.ID]Ended
 		b.Queue(endTask, e.ID, e.Epoch, e.Token, e.To, null(e.Code), null(e.Message), permanent, e.Result, e.ResultHash,
 			null(e.FinishReason), e.Truncated, e.After, e.JobID, e.GiveBack, e.NotSent, e.Released, e.Lost, e.Unclear,
 			u.InputTokens, u.CachedTokens, u.OutputTokens, u.ReasoningTokens, null(u.Cost), billed(u.Billed), e.Retention,
+			null(e.LastError), e.Same, e.Reported,
 		).QueryRow(func(row pgx.Row) error {
 			var got Ended
 			err := row.Scan(&got.State, &got.FinishedAt, &got.RunAt)

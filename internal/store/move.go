@@ -58,6 +58,9 @@ type Move struct {
 	Released      int16
 	Lost          int16
 	Unclear       bool
+	LastError     string
+	Same          int16
+	Reported      int32
 	Cancel        bool // cancel_requested
 	Code          string
 	Message       string
@@ -74,7 +77,7 @@ type Move struct {
 func Stay(r *task.Row) Move {
 	return Move{
 		ID: r.ID, From: r.State, Epoch: r.Epoch, To: r.State, NewEpoch: r.Epoch, Run: r.Run, Slot: r.Slot, JobID: r.JobID,
-		Attempts: r.Attempts, NotSent: r.NotSent, Released: r.Released, Lost: r.Lost, Unclear: r.Unclear,
+		Attempts: r.Attempts, NotSent: r.NotSent, Released: r.Released, Lost: r.Lost, Unclear: r.Unclear, LastError: r.LastError, Same: r.Same, Reported: r.Reported,
 		Cancel: r.CancelRequested, AddBilled: api.BilledNo,
 	}
 }
@@ -105,6 +108,9 @@ SET state = $4,
     result_hash = $23,
     finish_reason = $24,
     truncated = $27,
+    last_error = $28,
+    same = $29,
+    reported = $30,
     billed = CASE WHEN 'unknown' IN (billed, $25) THEN 'unknown' WHEN 'yes' IN (billed, $25) THEN 'yes' ELSE 'no' END,
     started_at = CASE WHEN $4 = 'pending' AND run <> $6 THEN NULL ELSE started_at END,
     finished_at = CASE WHEN $4 = 'pending' THEN NULL ELSE now() END,
@@ -120,7 +126,8 @@ func QueueMove(b *pgx.Batch, m Move) *pgx.QueuedQuery {
 	}
 	return b.Queue(moveTask, m.ID, m.From, m.Epoch, m.To, m.NewEpoch, m.Run, m.After, m.FreshDeadline, null(m.NewConfigHash),
 		null(m.NewProvider), m.Slot, m.JobID, m.Attempts, m.NotSent, m.Released, m.Lost, m.Unclear, m.Cancel,
-		null(m.Code), null(m.Message), permanent, m.Result, m.ResultHash, null(m.FinishReason), billed(m.AddBilled), m.Retention, m.Truncated)
+		null(m.Code), null(m.Message), permanent, m.Result, m.ResultHash, null(m.FinishReason), billed(m.AddBilled), m.Retention, m.Truncated,
+		null(m.LastError), m.Same, m.Reported)
 }
 
 // MoveTasks runs moves in one pipeline and returns the ids that moved.

@@ -170,7 +170,9 @@ UPDATE onefold.attempts AS a
 SET closed_at = now(),
     outcome = q.outcome,
     code = 'worker_lost',
-    billed = q.billed
+    billed = q.billed,
+    orphaned = q.billed <> 'no',
+    sends = CASE WHEN q.billed = 'no' THEN 0 ELSE 1 END
 FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[]) AS q (task_id, epoch, outcome, billed)
 WHERE a.task_id = q.task_id AND a.epoch = q.epoch AND a.closed_at IS NULL`, ids, epochs, outcomes, billed)
 	if err != nil {

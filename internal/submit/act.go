@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -60,25 +61,32 @@ func (s *Service) Cancel(ctx context.Context, a Act) (*task.Row, error) {
 			}
 			return queues, s.audit(ctx, tx, a, r, "cancel")
 		}
-		return nil, conflict(r, "a %s task cannot be cancelled", r.State)
+		return nil, tooLate(r)
 	})
 }
 
 // Retry runs an unknown or failed task again: a new run with fresh attempts and
 // a fresh deadline.
 func (s *Service) Retry(ctx context.Context, a Act) (*task.Row, error) {
+	return s.retry(ctx, a, "retry", api.Unknown, api.Failed)
+}
+
+func (s *Service) retry(ctx context.Context, a Act, action string, from ...api.State) (*task.Row, error) {
 	return s.act(ctx, a, failpoint.ResolveBeforeCommit, func(ctx context.Context, tx pgx.Tx, r *task.Row) ([]string, error) {
 		if err := a.seen(r); err != nil {
 			return nil, err
 		}
-		if r.State != api.Unknown && r.State != api.Failed {
-			return nil, conflict(r, "a %s task cannot be retried", r.State)
+		if !slices.Contains(from, r.State) {
+			if action == "retry" {
+				return nil, conflict(r, "a %s task cannot be retried", r.State)
+			}
+			return nil, conflict(r, "a %s task has nothing to resolve", r.State)
 		}
 		queue, err := s.rerun(ctx, tx, r, r.ConfigHash, r.Provider)
 		if err != nil {
 			return nil, err
 		}
-		return []string{queue}, s.audit(ctx, tx, a, r, "retry")
+		return []string{queue}, s.audit(ctx, tx, a, r, action)
 	})
 }
 
@@ -89,7 +97,7 @@ func (s *Service) Resolve(ctx context.Context, a Act, how Resolution) (*task.Row
 	}
 	switch how.Action {
 	case "retry":
-		return s.Retry(ctx, a)
+		return s.retry(ctx, a, "resolve retry", api.Unknown)
 	case "succeeded":
 		if err := canon.Check(how.Result); err != nil {
 			return nil, CanonError(err)
@@ -120,7 +128,7 @@ func (s *Service) Resolve(ctx context.Context, a Act, how Resolution) (*task.Row
 // resolution is the move that a person's word asks for.
 func (s *Service) resolution(ctx context.Context, tx pgx.Tx, r *task.Row, how Resolution) (store.Move, error) {
 	m := store.Stay(r)
-	m.NewEpoch = r.Epoch + 1
+	m.NewEpoch, m.Unclear = r.Epoch+1, false
 	if how.Action == "failed" {
 		m.To, m.Code, m.Permanent = api.Failed, string(api.CodeRefusedByPerson), true
 		if m.Message = how.Message; m.Message == "" {
@@ -129,8 +137,15 @@ func (s *Service) resolution(ctx context.Context, tx pgx.Tx, r *task.Row, how Re
 		return m, nil
 	}
 	m.To, m.Result = api.Succeeded, how.Result
-	if how.Action == "finish" {
-		var err error
+	kind, err := s.version(ctx, tx, r)
+	if err != nil {
+		return m, err
+	}
+	if how.Action == "succeeded" {
+		if err := kind.CheckResult(how.Result); err != nil {
+			return m, err
+		}
+	} else {
 		m.Result, m.FinishReason, m.Truncated, err = store.KeptResult(ctx, tx, r.ID, r.Run)
 		if err != nil {
 			return m, err
@@ -187,6 +202,7 @@ func (s *Service) rerun(ctx context.Context, tx pgx.Tx, r *task.Row, hash, provi
 	m := store.Stay(r)
 	m.To, m.NewEpoch, m.Run, m.FreshDeadline, m.JobID = api.Pending, r.Epoch+1, r.Run+1, true, &jobs[0]
 	m.Attempts, m.NotSent, m.Released, m.Lost, m.Unclear, m.Cancel = 0, 0, 0, 0, false, false
+	m.LastError, m.Same, m.Reported = "", 0, 0
 	m.NewConfigHash, m.NewProvider = hash, provider
 	if r.Dedupe == api.DedupeOpen {
 		m.Slot = ""
@@ -293,6 +309,18 @@ func (s *Service) audit(ctx context.Context, tx pgx.Tx, a Act, r *task.Row, acti
 		Tenant: r.Tenant, Actor: a.Actor, Action: action, TargetType: "task", TargetID: r.ID.String(),
 		Reason: a.Reason, RequestID: a.RequestID, Details: map[string]string{"from": string(r.State)},
 	})
+}
+
+// tooLate refuses to cancel a task that has ended, and says what is known of the
+// money.
+func tooLate(r *task.Row) error {
+	billed := map[api.Billed]string{
+		api.BilledYes: "its calls were billed", api.BilledUnknown: "whether all its calls were billed is not known",
+	}[r.Usage.Billed]
+	if billed == "" {
+		billed = "nothing was billed"
+	}
+	return conflict(r, "a %s task cannot be cancelled; %s", r.State, billed).WithFix("It is too late: read the task for what it came to.")
 }
 
 func notFound() error { return api.Errorf(api.CodeNotFound, "there is no such task") }

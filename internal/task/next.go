@@ -2,6 +2,7 @@ package task
 
 import (
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/onefold-dev/onefold/api"
@@ -32,6 +33,16 @@ const (
 	Review OnUnknown = "review"
 )
 
+// OnCut says what follows when a reply broke off in the middle.
+type OnCut string
+
+// The choices: call again from the start, or stop for a person. What came being
+// taken as the result is decided before a verdict is asked for.
+const (
+	Regenerate OnCut = "regenerate"
+	CutReview  OnCut = "review"
+)
+
 // Limits from design section 7 and protocols sections 5 and 6.
 const (
 	BackoffBase   = time.Second
@@ -39,6 +50,7 @@ const (
 	BackoffFloor  = 250 * time.Millisecond
 	notSentFree   = 5 // in a row; the next ones each use an attempt
 	lostLimit     = 3 // in a row; then a person looks
+	sameLimit     = 3 // equal final-looking errors in a row; then no more tries
 	refusedWait   = 2 * time.Second
 	unauthWait    = 60 * time.Second
 	notSentJitter = 10 // percent
@@ -48,6 +60,7 @@ const (
 type Policy struct {
 	MaxAttempts int32
 	OnUnknown   OnUnknown
+	OnCut       OnCut // "" is Regenerate
 }
 
 // Ended is how one attempt ended, with where the task stood.
@@ -57,14 +70,18 @@ type Ended struct {
 	Message    string
 	RetryAfter time.Duration
 	Permanent  bool // with Rejected: the request itself was at fault
+	Status     int  // the provider's HTTP status, 0 where there was none
 	Dispatched bool // false only when it is certain that nothing was sent
+	Cut        bool // with Unclear: the reply broke off after something of it had come
 
-	Attempts int32 // counted, this one included
-	NotSent  int16
-	Released int16
-	Lost     int16
-	Unclear  bool // an earlier call of this run has no known outcome
-	Left     time.Duration
+	Attempts  int32 // counted, this one included
+	NotSent   int16
+	Released  int16
+	Lost      int16
+	Unclear   bool   // an earlier call of this run has no known outcome
+	LastError string // of the attempt before, as Verdict.LastError told
+	Same      int16
+	Left      time.Duration
 }
 
 // Verdict is the move that follows an attempt without a result.
@@ -75,16 +92,22 @@ type Verdict struct {
 	Permanent bool
 	After     time.Duration // with To == Pending
 	GiveBack  bool          // the attempt does not count
+	Again     bool          // with To == Pending: the provider is called once more for what it was called before
 	NotSent   int16
 	Released  int16
 	Lost      int16
 	Unclear   bool
+	LastError string // code and message of this attempt, for the next one to compare with
+	Same      int16  // how many attempts in a row ended with this LastError, where it looks final
 }
 
 // Next says what follows an attempt that brought no result. rnd gives numbers
 // in [0,1).
 func Next(p Policy, e Ended, rnd func() float64) Verdict {
-	v := Verdict{Message: e.Message, Unclear: e.Unclear}
+	v := Verdict{Message: e.Message, Unclear: e.Unclear, LastError: e.LastError, Same: e.Same}
+	if e.Class != Lost && e.Class != Released {
+		v.LastError, v.Same = e.remember()
+	}
 	switch e.Class {
 	case Rejected:
 		return e.rejected(v)
@@ -101,15 +124,34 @@ func Next(p Policy, e Ended, rnd func() float64) Verdict {
 	case NotSent:
 		return e.notSent(p, v, rnd)
 	case BadOutput:
-		return e.retry(p, v, api.CodeBadOutput, Backoff(e.Attempts, rnd))
+		return e.retry(p, v, e.listed(api.CodeBadOutput), max(e.RetryAfter, Backoff(e.Attempts, rnd)))
 	case Lost:
 		return e.lost(p, v, rnd)
 	case Released:
 		return e.released(p, v)
 	default:
 		v.Unclear = true
-		return e.unknown(p, v, Backoff(e.Attempts, rnd))
+		return e.unknown(p, v, max(e.RetryAfter, Backoff(e.Attempts, rnd)))
 	}
+}
+
+// lastError bounds what is remembered of an attempt's error, in bytes.
+const lastError = 300
+
+// remember is the attempt's error as text, and how many in a row it now makes
+// where it looks final: the provider answered, and said the same again.
+func (e Ended) remember() (text string, same int16) {
+	text = e.Code + ": " + e.Message
+	if len(text) > lastError {
+		text = strings.ToValidUTF8(text[:lastError], "")
+	}
+	if e.Class != BadOutput && (e.Class != Unclear || e.Status < 400 || e.Status > 499) {
+		return text, 0
+	}
+	if e.Same > 0 && text == e.LastError {
+		return text, e.Same + 1
+	}
+	return text, 1
 }
 
 // Backoff is exponential with full jitter: base 1 s, cap 60 s, floor 250 ms.
@@ -122,11 +164,16 @@ func Backoff(attempt int32, rnd func() float64) time.Duration {
 func Random() float64 { return rand.Float64() }
 
 func (e Ended) rejected(v Verdict) Verdict {
-	v.To, v.Code, v.Permanent = api.Failed, api.CodeRejected, e.Permanent
-	if _, listed := api.Codes[api.Code(e.Code)]; listed {
-		v.Code = api.Code(e.Code)
-	}
+	v.To, v.Code, v.Permanent = api.Failed, e.listed(api.CodeRejected), e.Permanent
 	return v
+}
+
+// listed is the attempt's own code where callers know it, else the general one.
+func (e Ended) listed(general api.Code) api.Code {
+	if _, ok := api.Codes[api.Code(e.Code)]; ok {
+		return api.Code(e.Code)
+	}
+	return general
 }
 
 func (e Ended) again(v Verdict, wait time.Duration) Verdict {
@@ -148,20 +195,37 @@ func (e Ended) notSent(p Policy, v Verdict, rnd func() float64) Verdict {
 // retry tries again within the attempts; used up, the task fails by the
 // system's fault, or is unknown where an earlier call may have done harm.
 func (e Ended) retry(p Policy, v Verdict, code api.Code, wait time.Duration) Verdict {
-	if e.Attempts < p.MaxAttempts {
+	if e.Attempts < p.MaxAttempts && v.Same < sameLimit {
+		v.Again = true
 		return e.again(v, wait)
 	}
+	if v.Same >= sameLimit && e.Attempts < p.MaxAttempts {
+		v.Message = "the same answer came three times in a row: " + v.Message
+	}
 	if v.Unclear && p.OnUnknown == Review {
-		v.To, v.Code = api.Unknown, api.CodeOutcomeUnknown
+		v.To, v.Code = api.Unknown, e.unclearCode()
 		return v
 	}
 	v.To, v.Code = api.Failed, code
 	return v
 }
 
+func (e Ended) unclearCode() api.Code {
+	if e.Cut {
+		return api.CodeCut
+	}
+	return api.CodeOutcomeUnknown
+}
+
+// unknown follows a call whose outcome nobody knows. Of a reply that was cut the
+// kind says apart what is to be done: whoever lets those be made anew means it.
 func (e Ended) unknown(p Policy, v Verdict, wait time.Duration) Verdict {
-	if p.OnUnknown == Review {
-		v.To, v.Code = api.Unknown, api.CodeOutcomeUnknown
+	review := p.OnUnknown == Review
+	if e.Cut {
+		review = p.OnCut == CutReview
+	}
+	if review {
+		v.To, v.Code = api.Unknown, e.unclearCode()
 		return v
 	}
 	return e.retry(p, v, api.CodeAttemptsExhaust, wait)
@@ -195,13 +259,17 @@ func (e Ended) released(p Policy, v Verdict) Verdict {
 	return e.unknown(p, v, 0)
 }
 
-// Expire is the verdict on a task whose deadline passed while it waited.
-func Expire(p Policy, unclear bool) Verdict {
-	v := Verdict{Unclear: unclear, Message: "the deadline passed before a result was there"}
+// Expire is the verdict on a task whose deadline passed while it waited. last is
+// the error of its last attempt, "" where there was none.
+func Expire(p Policy, unclear bool, last string) Verdict {
+	v := Verdict{Unclear: unclear, LastError: last, Message: "the deadline passed before a result was there"}
 	if unclear && p.OnUnknown == Review {
 		v.To, v.Code = api.Unknown, api.CodeOutcomeUnknown
 		v.Message = "the deadline passed while a call of this run has no known outcome"
 		return v
+	}
+	if last != "" {
+		v.Message += "; the last attempt ended with " + last
 	}
 	v.To, v.Code = api.Failed, api.CodeDeadline
 	return v

@@ -54,6 +54,9 @@ type Row struct {
 	Lost            int16 // in a row
 	Unclear         bool  // a call of this run has no known outcome
 	CancelRequested bool
+	LastError       string // of this run's last attempt, "" before there was one
+	Same            int16  // attempts in a row that ended with it, where it looks final
+	Reported        int32  // sends of this run that a service reported beyond ours
 
 	RunAt           time.Time
 	Deadline        time.Time

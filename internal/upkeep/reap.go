@@ -138,14 +138,15 @@ func (u *Upkeep) judge(ctx context.Context, tx pgx.Tx, r *task.Row, marks map[ta
 		l.verdict = task.Verdict{To: api.Cancelled}
 		return l, nil
 	}
-	p := task.Policy{MaxAttempts: int32(kind.MaxAttempts), OnUnknown: task.OnUnknown(kind.OnUnknown)}
+	p := kind.Policy()
 	left := r.Deadline.Sub(r.Now)
 	l.verdict = task.Next(p, task.Ended{
 		Class: task.Lost, Message: "the worker's lease ran out while the task was running", Dispatched: sent,
-		Attempts: r.Attempts, NotSent: r.NotSent, Released: r.Released, Lost: r.Lost, Unclear: r.Unclear, Left: left,
+		Attempts: r.Attempts + r.Reported, NotSent: r.NotSent, Released: r.Released, Lost: r.Lost, Unclear: r.Unclear,
+		LastError: r.LastError, Same: r.Same, Left: left,
 	}, u.Random)
 	if l.verdict.To == api.Pending && left <= 0 {
-		l.verdict = task.Expire(p, r.Unclear || sent)
+		l.verdict = task.Expire(p, r.Unclear || sent, r.LastError)
 	}
 	return l, nil
 }
@@ -191,6 +192,7 @@ func (l lost) move() store.Move {
 	m := store.Stay(l.row)
 	m.To, m.NewEpoch, m.Code, m.Message, m.Permanent = v.To, l.row.Epoch+1, string(v.Code), v.Message, v.Permanent
 	m.After, m.NotSent, m.Released, m.Lost, m.Unclear = v.After, v.NotSent, v.Released, v.Lost, v.Unclear
+	m.LastError, m.Same = v.LastError, v.Same
 	if v.GiveBack {
 		m.Attempts--
 	}

@@ -123,8 +123,7 @@ func (u *Upkeep) expire(ctx context.Context, tx pgx.Tx, ids []task.ID, single bo
 		if kind == nil {
 			continue
 		}
-		p := task.Policy{MaxAttempts: int32(kind.MaxAttempts), OnUnknown: task.OnUnknown(kind.OnUnknown)}
-		v := task.Expire(p, r.Unclear)
+		v := task.Expire(kind.Policy(), r.Unclear, r.LastError)
 		if r.CancelRequested {
 			v = task.Verdict{To: api.Cancelled}
 		}

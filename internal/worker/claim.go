@@ -163,11 +163,11 @@ func (w *Worker) planPending(ctx context.Context, tx pgx.Tx, p *plan, i int, q c
 	case r.CancelRequested:
 		w.settleIn(p, r, kind, task.Verdict{To: api.Cancelled})
 	case !r.Deadline.After(r.Now):
-		w.settleIn(p, r, kind, task.Expire(Policy(kind), r.Unclear))
+		w.settleIn(p, r, kind, task.Expire(kind.Policy(), r.Unclear, r.LastError))
 	case r.RunAt.After(r.Now):
 		p.back = append(p.back, putBack{r, r.RunAt.Sub(r.Now)})
 	default:
-		p.claims = append(p.claims, store.Claim{Row: r, Owner: q.owner, Token: q.token})
+		p.claims = append(p.claims, store.Claim{Row: r, Owner: q.owner, Token: q.token, ProviderHash: w.Kinds.Config().ProviderHash(r.Provider)})
 		p.members = append(p.members, i)
 		p.got[i] = &claimed{row: r, kind: kind, owner: q.owner}
 	}
@@ -231,11 +231,6 @@ func (w *Worker) putBack(ctx context.Context, tx pgx.Tx, back []putBack) error {
 		return err
 	}
 	return store.InsertWakes(ctx, tx, store.WakeTask, wakes)
-}
-
-// Policy is what a kind's configuration says of failures.
-func Policy(k *config.Kind) task.Policy {
-	return task.Policy{MaxAttempts: int32(k.MaxAttempts), OnUnknown: task.OnUnknown(k.OnUnknown)}
 }
 
 // Settling is the move of a waiting row that a verdict asks for.

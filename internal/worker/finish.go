@@ -24,6 +24,18 @@ type ending struct {
 	at  store.AttemptEnd
 }
 
+// outcomeCancelled closes an attempt whose reply came after its task was to be
+// cancelled.
+const outcomeCancelled = "cancelled"
+
+// reply is the whole reply of the call, or what its result was made of.
+func (e *ending) reply() []byte {
+	if e.at.Reply != nil {
+		return e.at.Reply
+	}
+	return e.end.Result
+}
+
 func (e *ending) size() int { return len(e.end.Result) + len(e.at.Reply) + len(e.at.Partial) }
 
 // Pauses between tries to write an ending while the database is away, and how
@@ -114,7 +126,7 @@ func (w *Worker) reread(a *attempt, e *ending) (*store.Ended, error) {
 	if err != nil {
 		return nil, err
 	}
-	if closed == e.at.Outcome {
+	if closed == e.at.Outcome || closed == outcomeCancelled {
 		return &store.Ended{State: e.end.To}, nil
 	}
 	return nil, nil
@@ -237,8 +249,9 @@ func (w *Worker) after(ctx context.Context, tx pgx.Tx, all []*ending, ended map[
 			old = append(old, *r.JobID)
 		}
 		at := e.at
-		if d.State == api.Cancelled && at.Reply == nil && e.end.Result != nil {
-			at.Reply = e.end.Result // never shown as the result, but not thrown away
+		if d.State == api.Cancelled && e.end.Result != nil {
+			// It came too late: never shown as the result, but not thrown away.
+			at.Outcome, at.Late, at.Reply, at.Orphaned = outcomeCancelled, e.reply(), nil, true
 		}
 		store.QueueCloseAttempt(b, e.end.Fence, at)
 		if d.State == api.Pending {
@@ -288,10 +301,7 @@ func (e *ending) settledRow(d store.Ended) *task.Row {
 // keep stores a reply that came too late, on the attempt of its own epoch.
 func (w *Worker) keep(a *attempt, e *ending) {
 	at := e.at
-	if at.Reply == nil {
-		at.Reply = e.end.Result
-	}
-	if at.Reply == nil && at.Partial == nil {
+	if at.Late = e.reply(); at.Late == nil && at.Partial == nil {
 		return
 	}
 	until := time.Now().Add(lateFor)

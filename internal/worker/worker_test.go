@@ -80,13 +80,18 @@ type bundle struct {
 
 func setup(t *testing.T, call func(ctx context.Context, n int, r provider.Request) (*provider.Response, error)) *bundle {
 	t.Helper()
+	return setupWith(t, testConfig, call)
+}
+
+func setupWith(t *testing.T, file string, call func(ctx context.Context, n int, r provider.Request) (*provider.Response, error)) *bundle {
+	t.Helper()
 	db := pgtest.New(t)
 	pool := db.Pool(t)
 	if _, err := pool.Exec(t.Context(), `CREATE TABLE public.saved (key text, total numeric CHECK (total < 1000))`); err != nil {
 		t.Fatal(err)
 	}
 	opts := config.Opts{SkipSecrets: true}
-	cfg, err := config.Parse("test.yaml", []byte(testConfig), opts)
+	cfg, err := config.Parse("test.yaml", []byte(file), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
