@@ -50,13 +50,44 @@ type putBack struct {
 	after time.Duration
 }
 
-// claim is one flush: pending and due tasks become running.
+// How long an unclear commit of claims is looked into, and how often. What is
+// still unclear then is a stray at worst: owned by this incarnation and not held.
+const (
+	claimResolveFor   = 10 * time.Second
+	claimResolvePause = 100 * time.Millisecond
+)
+
+// claim is one flush: pending and due tasks become running. An unclear commit is
+// resolved by the same claims again: their locks wait for the commit in flight,
+// and one that stands is known by its token.
+func (w *Worker) claim(ctx context.Context, requests []claimRequest) ([]*claimed, error) {
+	var until time.Time // set once a commit was unclear
+	for {
+		out, err := w.claimOnce(ctx, requests)
+		switch {
+		case err == nil || !store.Unclear(err) && (until.IsZero() || !store.Away(err)):
+			return out, err
+		case until.IsZero():
+			until = time.Now().Add(claimResolveFor)
+			w.Log.Warn("claims unclear, asking again", "error", err, "count", len(requests))
+		case time.Now().After(until):
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(claimResolvePause):
+		}
+	}
+}
+
+// claimOnce is one transaction.
 //
 // Before the commit nothing has happened: the wake-ups stay and are found again.
 // After it the tasks belong to this incarnation; if the process dies then, the
 // lease runs out and the reaper takes them. Nothing is handed to a caller before
 // the commit's answer.
-func (w *Worker) claim(ctx context.Context, requests []claimRequest) ([]*claimed, error) {
+func (w *Worker) claimOnce(ctx context.Context, requests []claimRequest) ([]*claimed, error) {
 	var p *plan
 	var queues []string
 	err := pgx.BeginTxFunc(ctx, w.Pool, store.ReadCommitted, func(tx pgx.Tx) error {

@@ -76,6 +76,7 @@ type bundle struct {
 	cfg    *config.Config
 	book   *kinds.Book
 	notify *job.Notifier
+	work   *pgxpool.Pool // what processes claim and finish through; pool if nil
 }
 
 func setup(t *testing.T, call func(ctx context.Context, n int, r provider.Request) (*provider.Response, error)) *bundle {
@@ -130,8 +131,12 @@ func (b *bundle) process(lease time.Duration) *process {
 	}
 	o := outbox.New(outbox.Opts{Config: b.cfg})
 	p.up = upkeep.New(upkeep.Config{Connect: connect, Kinds: b.book, Outbox: o, Notifier: b.notify, Lease: lease, Longest: time.Minute, Log: log})
+	pool := b.pool
+	if b.work != nil {
+		pool = b.work
+	}
 	p.Worker = worker.New(worker.Config{
-		Pool: b.pool, EffectsDB: b.pool, Kinds: b.book, Providers: map[string]provider.Provider{"p": b.script}, Outbox: o, Notifier: b.notify,
+		Pool: pool, EffectsDB: pool, Kinds: b.book, Providers: map[string]provider.Provider{"p": b.script}, Outbox: o, Notifier: b.notify,
 		Lease: p.lease, Log: log, Random: func() float64 { return 0.5 }, Reap: p.up.Reap,
 	})
 	b.t.Cleanup(func() {
