@@ -52,7 +52,8 @@ var rules = []rule{
 	{"internal/store", nil, "SQL on our tables, and no decisions: it knows rows only"},
 	{"internal/job", []string{"internal/store"}, "wake-ups are rows too"},
 	{"internal/group", []string{"internal/store"}, "groups calls of any kind; knows no statement"},
-	{"internal/config", nil, "read before anything else runs"},
+	{"internal/egress", nil, "which addresses may be dialled, for all that dial out"},
+	{"internal/config", []string{"internal/egress"}, "read before anything else runs"},
 	{"internal/kinds", []string{"internal/store", "internal/config"}, "which configuration a task runs under: stored by hash"},
 	{"internal/seal", nil, "secrets at rest: bytes in, bytes out"},
 	{"internal/auth", []string{"internal/store", "internal/config"}, "keys and tenants, before any task"},
@@ -61,7 +62,7 @@ var rules = []rule{
 	// What keeps the promises: one transaction each. outbox is below the others,
 	// because every move to an outcome inserts that outcome's effects.
 	{"internal/outbox", []string{"internal/store", "internal/job", "internal/group", "internal/gate", "internal/config", "internal/kinds", "internal/seal"}, "effects know nothing of submits or workers"},
-	{"internal/outbox/*", []string{"internal/outbox", "internal/seal"}, "an effect kind gets a request and returns a response or a classed error; never a row or a transaction"},
+	{"internal/outbox/*", []string{"internal/outbox", "internal/outbox/wire", "internal/egress"}, "an effect kind gets a request and returns a response or a classed error; never a row or a transaction"},
 	{"internal/provider", nil, "the contract and the failure table: no storage"},
 	{"internal/provider/*", []string{"internal/provider", "internal/provider/wire", "internal/provider/delta"}, "a provider gets a request and returns a response or a classed error; never a row or a transaction"},
 	{"internal/submit", []string{"internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox"}, "what a caller may ask needs no provider and no worker"},

@@ -17,6 +17,7 @@ type Flags struct {
 	DatabaseURL string           `name:"database-url" help:"Postgres, possibly through a pooler." env:"ONEFOLD_DATABASE_URL"`
 	DirectURL   string           `name:"database-direct-url" help:"Postgres past any pooler." env:"ONEFOLD_DATABASE_DIRECT_URL"`
 	AdminAddr   string           `help:"Where pprof and health are served; nowhere by default." env:"ONEFOLD_ADMIN_ADDR"`
+	Region      string           `help:"Where this process stands, as receivers of effects are told." env:"ONEFOLD_REGION"`
 	LogLevel    string           `help:"debug, info, warn or error." env:"ONEFOLD_LOG_LEVEL" default:"info"`
 	Version     kong.VersionFlag `help:"Print the version."`
 }
@@ -25,7 +26,7 @@ type Flags struct {
 // and logs to a writer.
 func (f Flags) Config(service string, opts config.Opts, log io.Writer) Config {
 	return Config{
-		Service: service, DatabaseURL: f.DatabaseURL, DirectURL: f.DirectURL, ConfigPath: f.File, AdminAddr: f.AdminAddr,
+		Service: service, DatabaseURL: f.DatabaseURL, DirectURL: f.DirectURL, ConfigPath: f.File, AdminAddr: f.AdminAddr, Region: f.Region,
 		LogLevel: f.LogLevel, LogTo: log, Configuration: opts,
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strings"
 	"time"
 
 	"github.com/onefold-dev/onefold/internal/telemetry"
@@ -121,11 +122,28 @@ type Destination struct {
 	AllowPrivate bool
 	// Tenants may name this destination in a submit. Empty = none may; a kind's own effects always can.
 	Tenants []string
-	// Concurrency bounds the deliveries in flight; 0 = no bound.
+	// Concurrency bounds the deliveries in flight over all workers; 0 = no bound.
 	Concurrency int
+	// Rate is the least time between two deliveries over all workers, in the mean; 0 = no bound.
+	Rate time.Duration
+	// Check asks whether a delivery of unknown outcome arrived. Nil = it cannot be asked.
+	Check *Check
+	// Auth is the credential: what the header AuthHeader carries, or Username's password. Nil = none.
+	Auth *telemetry.SecretSource
+	// AuthHeader is the header that carries Auth. Default Authorization, where a value of one word is sent as Bearer.
+	AuthHeader string
+	// Username, From and Plaintext are a mail server's: who logs in, who the mails are from, and that they go without TLS.
+	Username, From string
+	Plaintext      bool
 	// IdempotencyHeader is the header that carries the effect id to an http destination. Default Idempotency-Key.
 	IdempotencyHeader string
 }
+
+// Mail says that the destination is a mail server.
+func (d *Destination) Mail() bool { return strings.HasPrefix(d.URL.Reveal(), "smtp") }
+
+// Takes says whether effects of that type can go there.
+func (d *Destination) Takes(effectType string) bool { return d.Mail() == (effectType == "email") }
 
 // Allows reports whether a submit of that tenant may name the destination.
 func (d *Destination) Allows(tenant string) bool {

@@ -37,7 +37,7 @@ func (d *decoder) compileTree(v *value, path string, roots []string) *tree {
 	case tObject:
 		t := &tree{v: v}
 		for _, f := range v.fields {
-			if strings.Contains(f.name, "{{") {
+			if d.from != fromAnswer && strings.Contains(f.name, "{{") {
 				d.add(f.pos, join(path, f.name), "a name cannot be a template", "only values are rendered")
 			}
 			t.names = append(t.names, f.name)
@@ -62,7 +62,10 @@ func (t *tree) append(dst []byte, s *scope) ([]byte, error) {
 	var err error
 	switch {
 	case t.leaf != nil:
-		return t.leaf.appendJSON(dst, s)
+		if dst, err = t.leaf.appendJSON(dst, s); len(dst) > s.limit() {
+			return nil, problem("gives more than %d bytes", s.limit())
+		}
+		return dst, err
 	case t.v.t == tList:
 		dst = append(dst, '[')
 		for i, item := range t.items {
@@ -101,7 +104,7 @@ func (l *leaf) appendJSON(dst []byte, s *scope) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := l.execute(data)
+	text, err := l.executeMax(data, s.limit())
 	if err != nil {
 		return nil, err
 	}
@@ -118,13 +121,13 @@ type content struct {
 	json bool
 }
 
-func (d *decoder) compileContent(v *value, path string, isJSON bool) *content {
+func (d *decoder) compileContent(v *value, path string, isJSON bool, roots []string) *content {
 	if v.t == tString {
 		m := modePlain
 		if isJSON {
 			m = modeJSON
 		}
-		l := d.compileLeaf(v, path, m, effectRoots)
+		l := d.compileLeaf(v, path, m, roots)
 		if l == nil {
 			return nil
 		}
@@ -140,7 +143,7 @@ func (d *decoder) compileContent(v *value, path string, isJSON bool) *content {
 		d.wrongType(v, path, tString)
 		return nil
 	}
-	return &content{tree: d.compileTree(v, path, effectRoots), json: true}
+	return &content{tree: d.compileTree(v, path, roots), json: true}
 }
 
 // looksLikeJSON tries the text with a stand-in for each printed value. A text with if or range in it is left for the
@@ -185,7 +188,7 @@ func (c *content) render(s *scope) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := c.leaf.execute(data)
+	text, err := c.leaf.executeMax(data, s.limit())
 	if err != nil {
 		return nil, err
 	}
@@ -200,8 +203,29 @@ func (c *content) render(s *scope) ([]byte, error) {
 // scope is the data of one rendering, parsed when first asked for.
 type scope struct {
 	d      TemplateData
-	effect bool // result, outcome and error exist
+	effect *RenderedEffect // being rendered: then result, outcome and error exist
 	parsed map[string]any
+	// max bounds what one effect may render to, in bytes; 0 is maxRendered.
+	max int
+}
+
+// own makes r the effect whose templates are rendered next.
+func (s *scope) own(r *RenderedEffect) {
+	s.effect = r
+	if s.parsed != nil {
+		s.parsed["effect"] = r.own()
+	}
+}
+
+func (r *RenderedEffect) own() map[string]any {
+	return map[string]any{"id": r.ID.String(), "name": r.Name}
+}
+
+func (s *scope) limit() int {
+	if s.max > 0 {
+		return s.max
+	}
+	return maxRendered
 }
 
 // data is what templates see.
@@ -218,7 +242,8 @@ func (s *scope) data() (map[string]any, error) {
 		"input": input,
 		"task":  map[string]any{"id": t.ID, "key": t.Key, "kind": t.Kind, "tenant": t.Tenant, "run": t.Run},
 	}
-	if s.effect {
+	if s.effect != nil {
+		m["effect"] = s.effect.own()
 		m["outcome"] = s.d.Outcome
 		m["result"] = s.result()
 		m["error"] = nil
@@ -262,7 +287,7 @@ func (s *scope) raw(path []string) (json.RawMessage, bool) {
 	switch {
 	case path[0] == "input":
 		v = s.d.Input
-	case path[0] == "result" && s.effect && len(s.d.Result) > 0:
+	case path[0] == "result" && s.effect != nil && len(s.d.Result) > 0:
 		v = s.d.Result
 	default:
 		return nil, false

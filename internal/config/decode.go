@@ -14,6 +14,9 @@ type decoder struct {
 	pos map[string]Pos
 	// fields lists, by path, the fields that may stand in each mapping that was read.
 	fields map[string][]string
+	from   origin
+	stored bool // a destination made through the API, whose secrets are kept apart
+	prints int  // printed values in the templates of the present effect
 }
 
 func newDecoder(p *problems, o Opts) *decoder {

@@ -39,7 +39,9 @@ func TestDocsNameEveryField(t *testing.T) {
 	p := &problems{src: []byte(`
 retention: {tasks: 720h}
 providers: {p: {type: httpcall, base_url: "https://a.example", timeouts: {total: 1m}, prices: {m: {input: 1}}}}
-destinations: {d: {url: "https://d.example"}}
+destinations:
+  d: {url: "https://d.example", check: {path: /x, done: {status: 200}, not_done: {status: 404}}}
+  m: {url: "smtps://m.example", from: a@d.example}
 kinds:
   k:
     provider: p
@@ -47,7 +49,7 @@ kinds:
       - {name: a, type: webhook, destination: d}
       - {name: b, type: sql, statement: SELECT 1}
       - {name: c, type: http, destination: d}
-      - {name: d, type: email, destination: d, to: x, subject: y, body: z}
+      - {name: d, type: email, destination: m, to: x, subject: y, body: z}
       - {name: e, type: task, kind: k}
 `)}
 	d := newDecoder(p, Opts{})
@@ -65,7 +67,8 @@ kinds:
 	for heading, taken := range map[string][]string{
 		"Fields of the file": d.fields[""], "Fields of `retention`": d.fields["retention"], "Fields of a provider": d.fields["providers.p"],
 		"Fields of `timeouts`": d.fields["providers.p.timeouts"], "Fields of a price": d.fields["providers.p.prices.m"],
-		"Fields of a destination": d.fields["destinations.d"], "Fields of a kind": d.fields["kinds.k"], "Fields of an effect": effect,
+		"Fields of a destination": d.fields["destinations.d"], "Fields of `check`": d.fields["destinations.d.check"],
+		"Fields of a rule": d.fields["destinations.d.check.done"], "Fields of a kind": d.fields["kinds.k"], "Fields of an effect": effect,
 	} {
 		var documented []string
 		for _, r := range tables[heading] {
@@ -130,7 +133,7 @@ func TestDocumentedDefaults(t *testing.T) {
 func TestExampleFile(t *testing.T) {
 	t.Parallel()
 	c, err := Load("../../examples/onefold.yaml", Opts{
-		ProviderTypes: map[string]bool{"openai": true}, EffectTypes: map[string]bool{"webhook": true, "sql": true},
+		ProviderTypes: map[string]bool{"openai": true}, EffectTypes: Built(nil).EffectTypes,
 		Getenv: func(name string) string { return map[string]string{"OPENAI_API_KEY": "x", "CRM_SECRET": "y"}[name] },
 	})
 	if err != nil {

@@ -39,19 +39,20 @@ type EffectSpec struct {
 	Method string
 
 	path    string           // in the file
-	texts   map[string]*leaf // path, to, subject, key: rendered to text
+	texts   map[string]*leaf // path, to, subject, kind, key, reference, order: rendered to text
 	headers map[string]*leaf
 	body    *content // body or input
 	sql     *statement
+	max     int               // what it may render to, in bytes; 0 = maxRendered
 	source  map[string]*value // texts, headers, body as written, for the canonical form
 }
 
 // effectFields says which fields a type takes besides name, type and on, and which of them it needs.
 var effectFields = map[string]struct{ takes, needs []string }{
-	"webhook": {[]string{"destination", "headers", "body"}, []string{"destination"}},
+	"webhook": {[]string{"destination", "headers", "body", "reference", "order"}, []string{"destination"}},
 	"sql":     {[]string{"statement"}, []string{"statement"}},
-	"http":    {[]string{"destination", "method", "path", "headers", "body"}, []string{"destination"}},
-	"email":   {[]string{"destination", "to", "subject", "body"}, []string{"destination", "to", "subject", "body"}},
+	"http":    {[]string{"destination", "method", "path", "headers", "body", "reference", "order"}, []string{"destination"}},
+	"email":   {[]string{"destination", "to", "subject", "headers", "body", "order"}, []string{"destination", "to", "subject", "body"}},
 	"task":    {[]string{"kind", "key", "input"}, []string{"kind"}},
 }
 
@@ -75,6 +76,7 @@ func (d *decoder) effects(v *value, path string) []EffectSpec {
 
 func (d *decoder) effect(v *value, path string) EffectSpec {
 	m := d.mapping(v, path)
+	d.prints = 0
 	e := EffectSpec{On: AtSucceeded, path: path, texts: map[string]*leaf{}, source: map[string]*value{}}
 	if v.t != tObject {
 		return e
@@ -128,15 +130,24 @@ func (d *decoder) effectField(m *mapping, e *EffectSpec, name string) {
 	case "method":
 		enum(m, name, &e.Method, "POST", "PUT", "PATCH", "DELETE", "GET")
 	case "headers":
-		e.headers = d.headers(m.take(name, tObject), path, e)
+		v := m.take(name, tObject)
+		if v == nil {
+			return
+		}
+		e.source[name] = v
+		taken := ours
+		if e.Type == "email" {
+			taken = mailOurs
+		}
+		e.headers = d.headerLeaves(v, path, effectRoots, taken)
 	case "body", "input":
 		v := m.take(name, tString, tObject, tList)
 		if v == nil {
 			return
 		}
 		e.source[name] = v
-		e.body = d.compileContent(v, path, name == "input" || e.Type != "email" && e.jsonBody())
-	default: // path, to, subject, kind, key
+		e.body = d.compileContent(v, path, name == "input" || e.Type != "email" && e.jsonBody(), effectRoots)
+	default: // path, to, subject, kind, key, reference, order
 		v := m.take(name, tString)
 		if v == nil {
 			return
@@ -150,18 +161,23 @@ func (d *decoder) effectField(m *mapping, e *EffectSpec, name string) {
 	}
 }
 
+func control(r rune) bool { return r < 0x20 || r == 0x7f }
+
 // ours are the headers the outbox sets itself.
 var ours = []string{
 	"Host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade", "Te", "Trailer", "Keep-Alive", "Expect",
 	"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature", "Idempotency-Key", "X-Idempotency-Key", "User-Agent", "Traceparent",
+	"Onefold-Traffic", "Onefold-Attempt",
 }
 
-func (d *decoder) headers(v *value, path string, e *EffectSpec) map[string]*leaf {
-	if v == nil {
-		return nil
-	}
+// mailOurs are the headers of a mail that the destination, the effect's own fields or the delivery set.
+var mailOurs = []string{
+	"From", "To", "Cc", "Bcc", "Sender", "Return-Path", "Subject", "Date", "Message-Id", "Received", "Mime-Version", "User-Agent",
+	"X-Mailer", "Content-Transfer-Encoding", "Dkim-Signature",
+}
+
+func (d *decoder) headerLeaves(v *value, path string, roots, ours []string) map[string]*leaf {
 	out, seen := map[string]*leaf{}, map[string]bool{}
-	e.source["headers"] = v
 	for _, f := range v.fields {
 		p := join(path, f.name)
 		taken := slices.ContainsFunc(ours, func(s string) bool { return strings.EqualFold(s, f.name) })
@@ -175,7 +191,11 @@ func (d *decoder) headers(v *value, path string, e *EffectSpec) map[string]*leaf
 		case f.v.t != tString:
 			d.wrongType(f.v, p, tString)
 		default:
-			if l := d.compileLeaf(f.v, p, modeHeader, effectRoots); l != nil {
+			l := d.compileLeaf(f.v, p, modeHeader, roots)
+			if l != nil && l.t == nil && strings.ContainsFunc(l.text, control) {
+				d.add(f.v.pos, p, "holds a line break or control character, which no header can carry", "remove it")
+			}
+			if l != nil {
 				out[f.name] = l
 			}
 		}

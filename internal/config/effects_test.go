@@ -75,7 +75,7 @@ func TestEffectBodies(t *testing.T) {
 		{Name: "ld", Body: []byte(`1.50`), Headers: map[string]string{"content-type": "application/ld+json; charset=utf-8"}},
 	}
 	for i := range want {
-		want[i].Type, want[i].Destination = "webhook", "d"
+		want[i].ID, want[i].Type, want[i].Destination = got[i].ID, "webhook", "d"
 	}
 	if diff := cmp.Diff(got, want); diff != "" {
 		t.Errorf("got -, want +:\n%s", diff)
@@ -139,15 +139,15 @@ func TestSQLValues(t *testing.T) {
 func TestEffectProblems(t *testing.T) {
 	t.Parallel()
 	for effect, want := range map[string]string{
-		`{name: a, type: webhook, destination: d, body: '{"a": {{json .result.b}}}'}`:         "effect a: kinds.k.effects[0].body: the field .result.b is missing",
-		`{name: a, type: webhook, destination: d, body: '{{if true}}{{end}}'}`:                "effect a: kinds.k.effects[0].body: what was rendered is not JSON: it ends too early",
-		`{name: a, type: webhook, destination: d, body: '{{range .result.l}}{{.}},{{end}}'}`:  "effect a: kinds.k.effects[0].body: what was rendered is not JSON: something follows the JSON value",
-		`{name: a, type: webhook, destination: d, headers: {X: "{{.result.line}}"}}`:          "effect a: kinds.k.effects[0].headers.X: a value holds a line break or control character, which no header can carry",
-		`{name: a, type: sql, statement: "SELECT @result.b.c"}`:                               "effect a: @result.b is missing",
-		`{name: a, type: sql, statement: "SELECT @result.s.c"}`:                               "effect a: @result.s.c is missing",
-		`{name: a, type: sql, statement: "SELECT @result.l.2"}`:                               "effect a: @result.l.2 is missing",
-		`{name: a, type: sql, statement: "SELECT @result.l.99999999999999999999"}`:            "effect a: @result.l.99999999999999999999 is missing",
-		`{name: a, type: email, destination: d, to: "{{.result.line}}", subject: s, body: b}`: "effect a: to holds a line break",
+		`{name: a, type: webhook, destination: d, body: '{"a": {{json .result.b}}}'}`:            "effect a: kinds.k.effects[0].body: the field .result.b is missing",
+		`{name: a, type: webhook, destination: d, body: '{{if true}}{{end}}'}`:                   "effect a: kinds.k.effects[0].body: what was rendered is not JSON: it ends too early",
+		`{name: a, type: webhook, destination: d, body: '{{range .result.l}}{{.}},{{end}}'}`:     "effect a: kinds.k.effects[0].body: what was rendered is not JSON: something follows the JSON value",
+		`{name: a, type: webhook, destination: d, headers: {X: "{{.result.line}}"}}`:             "effect a: kinds.k.effects[0].headers.X: a value holds a line break or control character, which no header can carry",
+		`{name: a, type: sql, statement: "SELECT @result.b.c"}`:                                  "effect a: @result.b is missing",
+		`{name: a, type: sql, statement: "SELECT @result.s.c"}`:                                  "effect a: @result.s.c is missing",
+		`{name: a, type: sql, statement: "SELECT @result.l.2"}`:                                  "effect a: @result.l.2 is missing",
+		`{name: a, type: sql, statement: "SELECT @result.l.99999999999999999999"}`:               "effect a: @result.l.99999999999999999999 is missing",
+		`{name: a, type: email, destination: mail, to: "{{.result.line}}", subject: s, body: b}`: "effect a: to holds a line break",
 	} {
 		k := kindWith(t, "effects: ["+effect+"]")
 		_, err := k.RenderEffects("succeeded", config.TemplateData{Input: []byte(`{}`), Result: []byte(`{"s":"CANARY","l":[1,2],"line":"CANARY\r\nX: y"}`)})

@@ -193,6 +193,11 @@ func (d *decoder) references(k *Kind, c *Config, root *mapping) {
 		}
 	}
 	for _, e := range k.Effects {
+		d.follows(e, c)
+		if to := c.Destinations[e.Destination]; to != nil && to.URL.Reveal() != "" && !to.Takes(e.Type) {
+			at := e.path + ".destination"
+			d.add(d.pos[at], at, fmt.Sprintf("%s effects cannot go to %s", e.Type, e.Destination), "mails go to an smtp:// or smtps:// address, all else to http:// or https://")
+		}
 		if e.Destination == "" || c.Destinations[e.Destination] != nil {
 			continue
 		}
@@ -206,6 +211,21 @@ func (d *decoder) references(k *Kind, c *Config, root *mapping) {
 	if keep := c.RetentionOf(k); k.PayloadRetention > keep {
 		at := path + ".payload_retention"
 		d.add(d.pos[at], at, fmt.Sprintf("payload_retention %s is longer than the task's own %s", short(k.PayloadRetention), short(keep)), "shorten it or raise retention")
+	}
+}
+
+// follows checks that a follow-up task's kind, where it is fixed, is one that can follow.
+func (d *decoder) follows(e EffectSpec, c *Config) {
+	name, fixed := e.Text("kind")
+	if e.Type != "task" || !fixed {
+		return
+	}
+	at := e.path + ".kind"
+	switch k := c.Kinds[name]; {
+	case k == nil:
+		d.add(d.pos[at], at, fmt.Sprintf("there is no kind %q", clip(name)), suggest(name, names(c.Kinds), "add it under kinds:"))
+	case k.Dedupe.Mode == DedupeWindow:
+		d.add(d.pos[at], at, "a kind that dedupes by window cannot follow: a follow-up has no time of its own", "give that kind dedupe: key")
 	}
 }
 

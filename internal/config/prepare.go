@@ -169,7 +169,11 @@ func (p *preparer) field(path []string) {
 		p.fail("there is no ."+path[0]+" here", fix)
 		return
 	}
-	for root, known := range map[string][]string{"task": taskFields, "error": errorFields} {
+	own := ownFields
+	if !slices.Contains(p.roots, "result") {
+		own = checkFields
+	}
+	for root, known := range map[string][]string{"task": taskFields, "error": errorFields, "effect": own} {
 		if path[0] == root && len(path) > 1 && (!slices.Contains(known, path[1]) || len(path) > 2) {
 			p.fail("there is no ."+strings.Join(path, "."), "use ."+root+"."+strings.Join(known, ", ."+root+"."))
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/task"
 )
 
 // TemplateData is what templates and SQL arguments see of a task.
@@ -32,6 +33,7 @@ type ErrorData struct{ Code, Message string }
 
 // RenderedEffect is an effect as it is stored before it leaves: what is stored is what is sent.
 type RenderedEffect struct {
+	ID          task.ID           `json:"id"` // of the effect, made before its templates see it
 	Name        string            `json:"name"`
 	Type        string            `json:"type"`
 	Destination string            `json:"destination,omitempty"`
@@ -42,6 +44,10 @@ type RenderedEffect struct {
 	Body []byte `json:"body,omitempty"`
 	// Fields are the other texts of the type: to and subject (email), kind and key (task).
 	Fields map[string]string `json:"fields,omitempty"`
+	// Reference is what an outside API knows the effect by; "" is its id. Order is the key whose effects leave one after
+	// the other; "" is none.
+	Reference string `json:"reference,omitempty"`
+	Order     string `json:"order,omitempty"`
 	// Statement has its arguments as $1, $2, ...; Args is their JSON array, for [SQLParams].
 	Statement string `json:"statement,omitempty"`
 	Args      []byte `json:"args,omitempty"`
@@ -83,7 +89,8 @@ func message(err error) string {
 }
 
 func (e *EffectSpec) render(s *scope) (*RenderedEffect, error) {
-	r := &RenderedEffect{Name: e.Name, Type: e.Type, Destination: e.Destination, Method: e.Method}
+	r := &RenderedEffect{ID: task.NewID(), Name: e.Name, Type: e.Type, Destination: e.Destination, Method: e.Method}
+	s.own(r)
 	if e.sql != nil {
 		args, err := e.sql.bind(s)
 		r.Statement, r.Args = e.sql.text, args
@@ -94,16 +101,9 @@ func (e *EffectSpec) render(s *scope) (*RenderedEffect, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch {
-		case name == "path":
-			r.Path = text
-			continue
-		case strings.ContainsAny(text, "\r\n\x00"):
-			return nil, fmt.Errorf("%s holds a line break", name)
-		case r.Fields == nil:
-			r.Fields = map[string]string{}
+		if err := r.setText(name, text); err != nil {
+			return nil, err
 		}
-		r.Fields[name] = text
 	}
 	for _, name := range sortedNames(e.headers) {
 		text, err := e.headers[name].text1(s)
@@ -125,12 +125,40 @@ func (e *EffectSpec) render(s *scope) (*RenderedEffect, error) {
 	return r, err
 }
 
+// maxShort bounds an effect's order key and external reference, in bytes.
+const maxShort = 255
+
+func (r *RenderedEffect) setText(name, text string) error {
+	if name != "path" && strings.ContainsAny(text, "\r\n\x00") {
+		return fmt.Errorf("%s holds a line break", name)
+	}
+	switch name {
+	case "path":
+		r.Path = text
+	case "reference", "order":
+		if text == "" || len(text) > maxShort {
+			return fmt.Errorf("%s is %d bytes long; 1 to %d are allowed", name, len(text), maxShort)
+		}
+		if name == "order" {
+			r.Order = text
+		} else {
+			r.Reference = text
+		}
+	default:
+		if r.Fields == nil {
+			r.Fields = map[string]string{}
+		}
+		r.Fields[name] = text
+	}
+	return nil
+}
+
 func (l *leaf) text1(s *scope) (string, error) {
 	data, err := s.data()
 	if err != nil {
 		return "", err
 	}
-	return l.execute(data)
+	return l.executeMax(data, s.limit())
 }
 
 // defaultBody is what a webhook without a body of its own carries: type and data, as Standard Webhooks advises.

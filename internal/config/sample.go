@@ -64,7 +64,7 @@ func (d *decoder) tryEffect(e *EffectSpec, data TemplateData) {
 	if outcome == string(AtSucceeded) && len(data.Result) == 0 && e.usesResult() {
 		return
 	}
-	if _, err := e.render(&scope{d: data, effect: true}); err != nil {
+	if _, err := e.render(&scope{d: data}); err != nil {
 		d.sampleProblem(d.pos[e.path], e.path, err)
 	}
 }

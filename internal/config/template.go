@@ -37,9 +37,11 @@ type leaf struct {
 // Roots are what a template may begin a field with.
 var (
 	requestRoots = []string{"input", "task"}
-	effectRoots  = []string{"input", "task", "result", "outcome", "error"}
+	effectRoots  = []string{"input", "task", "effect", "result", "outcome", "error"}
 	taskFields   = []string{"id", "key", "kind", "tenant", "run"}
 	errorFields  = []string{"code", "message"}
+	ownFields    = []string{"id", "name"}              // of an effect, in its own templates
+	checkFields  = []string{"id", "name", "reference"} // of an effect, in the templates of a check
 )
 
 // maxRendered bounds what one template may give, in bytes.
@@ -50,7 +52,7 @@ const emitName = "_emit"
 // compileLeaf compiles the text v. After a problem it returns nil.
 func (d *decoder) compileLeaf(v *value, path string, m mode, roots []string) *leaf {
 	l := &leaf{text: v.s, mode: m, path: path, pos: v.pos, uses: map[string]bool{}}
-	if !strings.Contains(v.s, "{{") {
+	if d.from == fromAnswer || !strings.Contains(v.s, "{{") {
 		return l
 	}
 	t, err := template.New("t").Option("missingkey=error").Funcs(funcs).Funcs(template.FuncMap{emitName: emitFor(m)}).Parse(v.s)
@@ -62,6 +64,16 @@ func (d *decoder) compileLeaf(v *value, path string, m mode, roots []string) *le
 	if t.Tree == nil || t.Root == nil { // {{/* only a comment */}}
 		l.t, l.text = nil, ""
 		return l
+	}
+	if d.from == fromSubmit {
+		prints, wrong := plain(t.Root)
+		if d.prints += prints; d.prints > maxSubmittedPrints && wrong == "" {
+			wrong = fmt.Sprintf("the templates of one effect print more than %d values", maxSubmittedPrints)
+		}
+		if wrong != "" {
+			d.add(v.pos, path, "bad template: "+wrong, "have the kind's configuration do it")
+			return nil
+		}
 	}
 	p := &preparer{leaf: l, roots: roots}
 	p.whole(t.Root)
@@ -151,11 +163,11 @@ func problem(format string, args ...any) *renderError {
 }
 
 // execute renders l with data.
-func (l *leaf) execute(data map[string]any) (string, error) {
+func (l *leaf) executeMax(data map[string]any, most int) (string, error) {
 	if l.t == nil {
 		return l.text, nil
 	}
-	out := &output{}
+	out := &output{most: most}
 	t := l.t
 	if l.mode == modeJSON {
 		c, err := t.Clone()
@@ -175,11 +187,16 @@ type output struct {
 	b        strings.Builder
 	inString bool
 	escaped  bool
+	most     int // bytes; 0 is maxRendered
 }
 
 func (o *output) Write(p []byte) (int, error) {
-	if o.b.Len()+len(p) > maxRendered {
-		return 0, problem("gives more than %d bytes", maxRendered)
+	most := o.most
+	if most == 0 {
+		most = maxRendered
+	}
+	if o.b.Len()+len(p) > most {
+		return 0, problem("gives more than %d bytes", most)
 	}
 	for _, c := range p {
 		switch {
@@ -225,7 +242,7 @@ func emitFor(m mode) func(any) (string, error) {
 	case modeHeader:
 		return func(v any) (string, error) {
 			text, err := plainText(v)
-			if err == nil && strings.ContainsFunc(text, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
+			if err == nil && strings.ContainsFunc(text, control) {
 				err = problem("a value holds a line break or control character, which no header can carry")
 			}
 			return text, err

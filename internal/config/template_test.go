@@ -13,7 +13,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/config"
 )
 
-const file = "providers: {p: {type: openai, base_url: \"https://a.example\"}}\ndestinations: {d: {url: \"https://d.example\"}}\nkinds:\n  k:\n    provider: p\n"
+const file = "providers: {p: {type: openai, base_url: \"https://a.example\"}}\ndestinations: {d: {url: \"https://d.example\"}, mail: {url: \"smtps://m.example\", from: a@m.example}}\nkinds:\n  k:\n    provider: p\n"
 
 // kindWith is a kind with further lines.
 func kindWith(t interface{ Fatalf(string, ...any) }, yaml ...string) *config.Kind {

@@ -78,7 +78,7 @@ func (d *decoder) provider(name string, v *value, path string) *Provider {
 	p := &Provider{Name: name, Stream: true}
 	p.Type = m.available("provider", designProviders, d.o.ProviderTypes)
 	p.Stream = p.Type != "httpcall"
-	p.BaseURL = m.url("base_url", v.t == tObject)
+	p.BaseURL = m.url("base_url", v.t == tObject, "https", "http")
 	p.APIKey = m.secret("api_key")
 	m.boolean("stream", &p.Stream)
 	m.integer("concurrency", &p.Concurrency, 1, 100_000)
@@ -110,27 +110,7 @@ func hashOf(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (d *decoder) destination(name string, v *value, path string) *Destination {
-	m := d.mapping(v, path)
-	to := &Destination{Name: name, Repeat: RepeatUnsafe, IdempotencyHeader: "Idempotency-Key"}
-	to.URL = m.url("url", v.t == tObject)
-	to.Secret = m.signing("secret")
-	to.Previous = m.signing("previous_secret")
-	enum(m, "repeat", &to.Repeat, RepeatUnsafe, RepeatSafe)
-	m.boolean("allow_private", &to.AllowPrivate)
-	to.Tenants = m.strings("tenants")
-	m.integer("concurrency", &to.Concurrency, 1, 100_000)
-	if m.str("idempotency_header", &to.IdempotencyHeader) && !isToken(to.IdempotencyHeader) {
-		m.fail("idempotency_header", "write a header name, as in Idempotency-Key", "%q is no header name", clip(to.IdempotencyHeader))
-	}
-	m.done()
-	if to.Previous != nil && to.Secret == nil {
-		m.fail("", "add secret_env or secret_file with the new secret", "there is a previous secret but no secret")
-	}
-	return to
-}
-
-func (m *mapping) url(name string, required bool) URL {
+func (m *mapping) url(name string, required bool, schemes ...string) URL {
 	v := m.take(name, tString)
 	if v == nil {
 		if required && !m.has(name) {
@@ -142,8 +122,8 @@ func (m *mapping) url(name string, required bool) URL {
 	switch {
 	case err != nil || u.Host == "" || u.Hostname() == "":
 		m.fail(name, "write a whole address, as in https://api.example.com/v1", "is not a URL")
-	case u.Scheme != "http" && u.Scheme != "https":
-		m.fail(name, "begin it with https:// (or http://)", "%q is not a scheme that can be used", clip(u.Scheme))
+	case !slices.Contains(schemes, u.Scheme):
+		m.fail(name, "begin it with "+strings.Join(schemes, ":// or ")+"://", "%q is not a scheme that can be used", clip(u.Scheme))
 	case u.Fragment != "" || strings.Contains(v.s, "#"):
 		m.fail(name, "remove # and what follows", "a fragment is never sent")
 	case u.User != nil:

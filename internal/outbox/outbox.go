@@ -41,6 +41,8 @@ type Opts struct {
 	Log  *slog.Logger
 	// Notify hears of queues that got new rows. Nil: nobody hears, and they wait for a poll.
 	Notify *job.Notifier
+	// Version and Region tell receivers what calls, and from where. Default "dev" and nothing.
+	Version, Region string
 	// Senders deliver effects, by type.
 	Senders map[string]Sender
 	// Incarnation is the process's present one; it changes after a missed lease, and is the zero ID while there is none.
@@ -68,6 +70,9 @@ func (o *Opts) defaults() {
 	}
 	if o.PerDestination <= 0 {
 		o.PerDestination = perDestination
+	}
+	if o.Version == "" {
+		o.Version = "dev"
 	}
 	if o.MaySend == nil {
 		o.MaySend = func() bool { return true }

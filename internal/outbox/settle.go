@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,6 +20,9 @@ const (
 	typeSQL  = "sql"
 	typeTask = "task"
 )
+
+// typeEmail has fields of its own, which are stored as headers.
+const typeEmail = "email"
 
 // Settled is a task that has just been moved into succeeded, failed, unknown or cancelled in a transaction.
 type Settled struct {
@@ -111,7 +115,7 @@ func (o *Outbox) settle(ctx context.Context, tx pgx.Tx, s Settled) ([]store.NewE
 	for i := range rendered {
 		e := &rendered[i]
 		news[i] = store.NewEffect{
-			ID: task.NewID(), TaskID: r.ID, Tenant: r.Tenant, Run: r.Run, Name: e.Name, Outcome: r.State, Type: e.Type,
+			ID: e.ID, TaskID: r.ID, Tenant: r.Tenant, Run: r.Run, Name: e.Name, Outcome: r.State, Type: e.Type,
 			Destination: e.Destination, Method: e.Method, Path: e.Path, Body: e.Body, State: api.EffectWaiting,
 		}
 		var broken *EffectError
@@ -144,8 +148,13 @@ func (o *Outbox) perform(ctx context.Context, tx pgx.Tx, e *config.RenderedEffec
 	case typeTask:
 		return renderError(e.Name, api.Errorf(api.CodeRenderFailed, "effects of type task are not available in this version"))
 	}
-	if len(e.Headers) > 0 {
-		h, err := json.Marshal(e.Headers)
+	headers := e.Headers
+	if e.Type == typeEmail {
+		headers = map[string]string{"To": e.Fields["to"], "Subject": e.Fields["subject"]}
+		maps.Copy(headers, e.Headers)
+	}
+	if len(headers) > 0 {
+		h, err := json.Marshal(headers)
 		if err != nil {
 			return renderError(e.Name, err)
 		}

@@ -33,6 +33,11 @@ const (
 	CodeNoSecret       = "secret_unavailable"
 	CodeBlocked        = "blocked"
 	CodeWithheld       = "withheld"
+	CodeBadURL         = "invalid_url"
+	CodeResolve        = "resolve_failed"
+	CodeConnect        = "connect_failed"
+	CodeTLS            = "tls_failed"
+	CodeWrite          = "write_failed"
 )
 
 // means is what an answer means for the effect.
@@ -108,11 +113,18 @@ func Triage(s Standing, out Outcome, rnd func() float64) Verdict {
 
 func (s Standing) answered(v Verdict, out Outcome, rnd func() float64) Verdict {
 	v.Misses = 0
+	status := out.Status
+	if out.Like != 0 {
+		status = out.Like
+	}
 	for _, a := range answers {
-		if out.Status < a.from || out.Status > a.to {
+		if status < a.from || status > a.to {
 			continue
 		}
-		v.Code, v.Message, v.Delivery = a.code, a.message, "retry"
+		v.Delivery = "retry"
+		if v.Code == "" {
+			v.Code, v.Message = a.code, a.message
+		}
 		switch a.means {
 		case done:
 			v.To, v.Delivery, v.Unclear = api.EffectDelivered, "delivered", false

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -93,6 +95,7 @@ func (o *Outbox) send(ctx context.Context, c *claimed, to *config.Destination) (
 	if err != nil {
 		return Outcome{Class: NotSent, Code: CodeNoSecret, Message: telemetry.ScrubError(err)}
 	}
+	d.Traffic = o.traffic(c.Attempts)
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), SendLimit)
 	defer cancel()
 	if d.Safe {
@@ -114,14 +117,34 @@ func (o *Outbox) send(ctx context.Context, c *claimed, to *config.Destination) (
 	return out
 }
 
+// traffic is a dictionary of RFC 9651: who calls, from where, and at which try of how many.
+func (o *Outbox) traffic(attempt int32) string {
+	parts := []string{`version=` + strconv.QuoteToASCII(o.Version)}
+	if o.Region != "" {
+		parts = append(parts, `region=`+strconv.QuoteToASCII(o.Region))
+	}
+	return strings.Join(append(parts, fmt.Sprintf("attempt=%d, of=%d", attempt, len(Schedule))), ", ")
+}
+
 func newDelivery(c *claimed, to *config.Destination) (Delivery, error) {
 	d := Delivery{
-		ID: c.ID, Attempt: int(c.Attempts), Method: c.Method, Path: c.Path, Body: c.Body,
-		URL: telemetry.NewSecret(to.URL.Reveal()), AllowPrivate: to.AllowPrivate, Safe: to.Repeat == config.RepeatSafe,
+		ID: c.ID, CreatedAt: c.CreatedAt, Attempt: int(c.Attempts), Method: c.Method, Path: c.Path, Body: c.Body,
+		URL: telemetry.NewSecret(to.URL.Reveal()), AllowPrivate: to.AllowPrivate, Plaintext: to.Plaintext,
+		User: to.Username, From: to.From, IdempotencyHeader: to.IdempotencyHeader, Safe: to.Repeat == config.RepeatSafe,
 	}
 	if len(c.Headers) > 0 {
 		if err := json.Unmarshal(c.Headers, &d.Headers); err != nil {
 			return d, fmt.Errorf("read stored headers: %w", err)
+		}
+	}
+	if to.Auth != nil {
+		s, err := to.Auth.Get()
+		if err != nil {
+			return d, err
+		}
+		d.Credential = s
+		if !to.Mail() {
+			d.CredentialHeader, d.Credential = to.AuthHeader, bearer(to.AuthHeader, s)
 		}
 	}
 	if to.Secret != nil {
@@ -137,6 +160,14 @@ func newDelivery(c *claimed, to *config.Destination) (Delivery, error) {
 		}
 	}
 	return d, nil
+}
+
+// bearer is how a credential of one word stands in Authorization; others stand as they are.
+func bearer(header string, s telemetry.Secret) telemetry.Secret {
+	if !strings.EqualFold(header, "Authorization") || strings.ContainsRune(s.Reveal(), ' ') {
+		return s
+	}
+	return telemetry.NewSecret("Bearer " + s.Reveal())
 }
 
 func newEnding(c *claimed, v Verdict, out Outcome, took time.Duration) *ending {

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onefold-dev/onefold/internal/boot"
 	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/outbox"
+	"github.com/onefold-dev/onefold/internal/outbox/email"
+	"github.com/onefold-dev/onefold/internal/outbox/http"
 	"github.com/onefold-dev/onefold/internal/outbox/webhook"
 	"github.com/onefold-dev/onefold/internal/provider"
 	"github.com/onefold-dev/onefold/internal/provider/openai"
@@ -40,10 +43,14 @@ func newProvider(p *config.Provider) (provider.Provider, error) {
 	return nil, fmt.Errorf("there is no provider type %q", p.Type)
 }
 
-// newSenders are the effect types that leave; sql is done in the finishing
+// newSenders are the effect types that leave; sql and task are done in the finishing
 // transaction. A new type gets its line here and its name in config.Built.
 func newSenders() map[string]outbox.Sender {
-	return map[string]outbox.Sender{"webhook": webhook.New(nil)}
+	agent := "onefold/" + boot.Version
+	return map[string]outbox.Sender{
+		"webhook": webhook.New(&webhook.Opts{UserAgent: agent}), "http": http.New(&http.Opts{UserAgent: agent}),
+		"email": email.New(&email.Opts{Agent: agent}),
+	}
 }
 
 // longest is the largest total timeout of any kind.

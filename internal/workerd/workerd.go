@@ -92,6 +92,7 @@ func (w *Worker) build(ctx context.Context) error {
 	}
 	w.outbox = outbox.New(outbox.Opts{
 		Config: cfg, Pool: w.app.Pool, Log: w.app.Log, Notify: w.notifier, Senders: newSenders(),
+		Version: boot.Version, Region: w.app.Config.Region,
 		Incarnation: w.incarnation, MaySend: func() bool { return w.lease.Current() != nil },
 	})
 	w.upkeep = upkeep.New(upkeep.Config{

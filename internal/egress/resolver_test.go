@@ -1,4 +1,4 @@
-package webhook_test
+package egress_test
 
 import (
 	"bytes"
