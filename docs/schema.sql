@@ -189,7 +189,8 @@ CREATE TABLE onefold.kind_configs (
     hash text NOT NULL,
     kind text NOT NULL,
     body bytea NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    newest_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
 CREATE TABLE onefold.river_job (

@@ -82,7 +82,7 @@ func (s *Service) retry(ctx context.Context, a Act, action string, from ...api.S
 			}
 			return nil, conflict(r, "a %s task has nothing to resolve", r.State)
 		}
-		queue, err := s.rerun(ctx, tx, r, r.ConfigHash, r.Provider)
+		queue, err := rerun(ctx, tx, r, r.ConfigHash, r.Provider)
 		if err != nil {
 			return nil, err
 		}
@@ -191,7 +191,7 @@ func (s *Service) version(ctx context.Context, tx pgx.Tx, r *task.Row) (*config.
 
 // rerun starts a new run of r: epoch and run rise, the attempt counters start
 // anew, the deadline is fresh, and an open task takes its key's slot again.
-func (s *Service) rerun(ctx context.Context, tx pgx.Tx, r *task.Row, hash, provider string) (queue string, err error) {
+func rerun(ctx context.Context, tx pgx.Tx, r *task.Row, hash, provider string) (queue string, err error) {
 	if r.PayloadPurgedAt != nil {
 		return "", conflict(r, "the payload was purged, so the task cannot run again")
 	}
@@ -242,7 +242,7 @@ func (s *Service) reopen(ctx context.Context, seen *task.Row, kind *config.Kind)
 		if r.Epoch != seen.Epoch || !reopens(kind, r) {
 			return nil, nil
 		}
-		queue, err := s.rerun(ctx, tx, r, kind.Hash(), kind.Provider)
+		queue, err := rerun(ctx, tx, r, kind.Hash(), kind.Provider)
 		if err != nil {
 			return nil, err
 		}

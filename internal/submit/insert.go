@@ -117,7 +117,7 @@ func (s *Service) insertOnce(ctx context.Context, news []*store.New, open []int,
 		if err := failpoint.Hit(failpoint.SubmitAfterInsert); err != nil {
 			return err
 		}
-		results, left, err = s.read(ctx, tx, first, members, won, resolving)
+		results, left, err = read(ctx, tx, first, members, won, resolving)
 		if err != nil || !resolving {
 			return err
 		}
@@ -164,7 +164,7 @@ func fold(news []*store.New, open []int) (first []*store.New, members map[store.
 // read gives each submit its row: its own where it won, else the one that holds
 // the slot, read in a statement of its own. After an unclear commit the row
 // under the own id comes first: then the earlier try had committed.
-func (s *Service) read(ctx context.Context, tx pgx.Tx, first []*store.New, members map[store.Slot][]int,
+func read(ctx context.Context, tx pgx.Tx, first []*store.New, members map[store.Slot][]int,
 	won map[task.ID]store.Inserted, resolving bool,
 ) (results map[int]landed, left []int, err error) {
 	results = map[int]landed{}

@@ -123,12 +123,9 @@ func (s *Service) answer(ctx context.Context, n *store.New, kind *config.Kind, g
 	return Answer{Row: got.row}, nil
 }
 
-// newest finds the configuration that new tasks of a kind run under.
-type newest func(kind string) (*config.Kind, bool)
-
 // prepare checks a request and makes the row it asks for. The id is made here,
 // once, before the first try.
-func prepare(newest newest, r Request) (*store.New, *config.Kind, error) {
+func prepare(newest Newest, r Request) (*store.New, *config.Kind, error) {
 	p, err := parse(r.Body, r.Keyed)
 	if err != nil {
 		return nil, nil, err
@@ -251,6 +248,12 @@ func mismatch(ctx context.Context, db store.DBTX, row *task.Row, n *store.New) e
 	}
 	e.Mismatch = paths
 	return e
+}
+
+// refusal says whether err is an answer to the caller, not a failure.
+func refusal(err error) bool {
+	var e *api.Error
+	return errors.As(err, &e)
 }
 
 // failed turns a database that is away into the caller's "try again"; all else

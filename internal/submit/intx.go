@@ -1,0 +1,181 @@
+package submit
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/store"
+	"github.com/onefold-dev/onefold/internal/task"
+)
+
+// Newest finds the configuration that new tasks of a kind run under.
+type Newest func(kind string) (*config.Kind, bool)
+
+// InTx is Many inside a transaction that the caller began and ends: the same
+// keys, fingerprints and folding, and nothing of it is there unless the caller
+// commits. It returns one outcome for each request, and the queues to notify
+// after the commit. A refused request has changed nothing, and the transaction
+// can go on. Any other error ends it.
+//
+// A key that another open transaction has just inserted is waited for. Under
+// REPEATABLE READ and SERIALIZABLE a key that was inserted since the snapshot
+// gives 40001, as any write there: the caller's retry then finds it.
+//
+// Duplicates are not counted here: the count's row would stay locked as long as
+// the caller likes.
+func InTx(ctx context.Context, tx pgx.Tx, newest Newest, requests []Request) ([]Outcome, []string, error) {
+	b := &inTx{tx: tx, out: make([]Outcome, len(requests))}
+	for i, r := range requests {
+		n, kind, err := prepare(newest, r)
+		if err != nil {
+			b.out[i].Err = err
+			continue
+		}
+		b.news, b.kinds, b.at = append(b.news, n), append(b.kinds, kind), append(b.at, i)
+	}
+	if len(b.news) == 0 {
+		return b.out, nil, nil
+	}
+	got, err := b.insert(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	queues, err := b.judge(ctx, got)
+	return b.out, queues, err
+}
+
+// inTx is one call of InTx.
+type inTx struct {
+	tx    pgx.Tx
+	out   []Outcome
+	news  []*store.New
+	kinds []*config.Kind
+	at    []int // where in out each of news belongs
+}
+
+// insert gives each of news its row: its own, or that of its key. Those without
+// one have their outcome already.
+func (b *inTx) insert(ctx context.Context) (map[int]landed, error) {
+	got := map[int]landed{}
+	open, err := b.look(ctx, got)
+	for round := 0; err == nil && len(open) > 0; round++ {
+		if round > maxRounds {
+			return nil, api.Errorf(api.CodeUnavailable, "the key changes hands too fast").WithRetryAfter(time.Second)
+		}
+		first, members := fold(b.news, open)
+		var won map[task.ID]store.Inserted
+		if won, err = store.InsertTasks(ctx, b.tx, first); err != nil {
+			return nil, err
+		}
+		var results map[int]landed
+		if results, open, err = read(ctx, b.tx, first, members, won, false); err != nil {
+			return nil, err
+		}
+		for i, l := range results {
+			got[i] = l
+		}
+	}
+	return got, err
+}
+
+// look finds the rows that hold the keys already, moves those past their
+// retention out of the way, and refuses times that make no sense for what is
+// new. It returns what is to be inserted.
+func (b *inTx) look(ctx context.Context, got map[int]landed) (open []int, err error) {
+	slots := make([]store.Slot, len(b.news))
+	for i, n := range b.news {
+		slots[i] = n.Slot
+	}
+	found, err := store.TasksBySlot(ctx, b.tx, slots)
+	if err != nil {
+		return nil, err
+	}
+	var expired []task.ID
+	for i, n := range b.news {
+		row := found[n.Slot]
+		switch {
+		case row != nil && !row.Expired():
+			got[i] = landed{row: row}
+			continue
+		case row != nil:
+			expired = append(expired, row.ID)
+		}
+		if wrong := wrongTimes(n.RunAt, n.Deadline, time.Now()); wrong != nil {
+			b.out[b.at[i]].Err = wrong
+			continue
+		}
+		open = append(open, i)
+	}
+	return open, store.RetireExpired(ctx, b.tx, expired)
+}
+
+// judge compares the payloads of duplicates and runs those again that failed by
+// the system's fault.
+func (b *inTx) judge(ctx context.Context, got map[int]landed) (queues []string, err error) {
+	again := map[task.ID]*config.Kind{}
+	var ids []task.ID
+	for i, l := range got {
+		out, n := &b.out[b.at[i]], b.news[i]
+		switch {
+		case l.created:
+			out.Answer = Answer{Row: l.row, Created: true}
+			queues = append(queues, n.Queue)
+			continue
+		case !bytes.Equal(l.row.Fingerprint, n.Fingerprint[:]):
+			out.Err = mismatch(ctx, b.tx, l.row, n)
+			if !refusal(out.Err) {
+				return nil, out.Err
+			}
+			continue
+		case reopens(b.kinds[i], l.row) && again[l.row.ID] == nil:
+			again[l.row.ID] = b.kinds[i]
+			ids = append(ids, l.row.ID)
+		}
+		out.Answer = Answer{Row: l.row}
+	}
+	if len(ids) == 0 {
+		return queues, nil
+	}
+	more, err := b.reopen(ctx, ids, again)
+	return append(queues, more...), err
+}
+
+// reopen runs failed tasks again, each under the newest configuration of its
+// kind, and puts the rows as they stand then into the answers.
+func (b *inTx) reopen(ctx context.Context, ids []task.ID, kinds map[task.ID]*config.Kind) (queues []string, err error) {
+	rows, err := store.LockTasks(ctx, b.tx, ids, false)
+	if err != nil {
+		return nil, err
+	}
+	reopened := map[task.ID]bool{}
+	for _, r := range rows {
+		kind := kinds[r.ID]
+		if !reopens(kind, r) {
+			continue
+		}
+		queue, err := rerun(ctx, b.tx, r, kind.Hash(), kind.Provider)
+		if err != nil {
+			return nil, err
+		}
+		reopened[r.ID] = true
+		queues = append(queues, queue)
+	}
+	now, err := store.TasksByID(ctx, b.tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range now {
+		for i := range b.out {
+			if row := b.out[i].Row; row != nil && row.ID == r.ID {
+				b.out[i].Answer = Answer{Row: r, Reopened: reopened[r.ID]}
+				delete(reopened, r.ID) // further requests for it are duplicates
+			}
+		}
+	}
+	return queues, nil
+}
