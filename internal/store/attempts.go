@@ -124,8 +124,9 @@ type AttemptEnd struct {
 	Usage      api.Usage
 	UsageKnown bool
 	Billed     api.Billed
-	Sends      int  // what the call cost of a budget: 0 where it was not sent or turned away at the gate
-	Orphaned   bool // given up while the provider may have been at work
+	Sends      int   // what the call cost of a budget: 0 where it was not sent or turned away at the gate
+	Reported   int32 // those of Sends that a service said it made itself
+	Orphaned   bool  // given up while the provider may have been at work
 	Partial    []byte
 	Reply      []byte
 	Late       []byte // a whole reply that came when it was not wanted any more

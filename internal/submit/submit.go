@@ -94,7 +94,7 @@ func (s *Service) Submit(ctx context.Context, r Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	if err := checkTimes(ctx, s.Pool, n); err != nil {
+	if err := checkNew(ctx, s.Pool, n); err != nil {
 		return Answer{}, s.failed(err)
 	}
 	got, err := s.inserts.Do(ctx, n)
@@ -177,10 +177,21 @@ func row(r Request, p *parsed, kind *config.Kind, sums canon.Sums) *store.New {
 	return n
 }
 
-// checkTimes refuses times that make no sense for a new task. A duplicate is
-// answered whatever the clock says by now: its times were right when it was new.
-func checkTimes(ctx context.Context, db store.DBTX, n *store.New) error {
+// checkNew refuses times that make no sense for a new task, and a budget that
+// was begun with another number. A duplicate is answered whatever the clock says
+// by now, and whatever budget it names: both were right when it was new.
+func checkNew(ctx context.Context, db store.DBTX, n *store.New) error {
 	wrong := wrongTimes(n.RunAt, n.Deadline, time.Now())
+	if wrong == nil && n.BudgetID != "" {
+		have, err := store.PutBudget(ctx, db, store.BudgetKey{Tenant: n.Slot.Tenant, ID: n.BudgetID}, n.BudgetSends)
+		if err != nil {
+			return err
+		}
+		if have != n.BudgetSends {
+			wrong = api.Errorf(api.CodeInvalidField, "the budget has %d sends, this task says %d", have, n.BudgetSends).WithField("budget.sends").
+				WithFix("Send the number the budget was begun with; what is left of it is counted here. Another run needs another id.")
+		}
+	}
 	if wrong == nil {
 		return nil
 	}

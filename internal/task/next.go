@@ -2,6 +2,7 @@ package task
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 
@@ -257,6 +258,21 @@ func (e Ended) released(p Policy, v Verdict) Verdict {
 		return e.again(v, 0)
 	}
 	return e.unknown(p, v, 0)
+}
+
+// Spend is the verdict on a task whose named budget is used up: no call is made
+// for it. An earlier call of the run that nobody knows the outcome of stays what
+// it is where a person is to decide.
+func Spend(p Policy, unclear bool, budget string, sends int32, last string) Verdict {
+	v := Verdict{
+		Unclear: unclear, LastError: last, To: api.Failed, Code: api.CodeBudgetExhausted,
+		Message: "the budget " + budget + " is used up: all " + strconv.Itoa(int(sends)) + " sends were made",
+	}
+	if unclear && p.OnUnknown == Review {
+		v.To, v.Code = api.Unknown, api.CodeOutcomeUnknown
+		v.Message += ", and a call of this run has no known outcome"
+	}
+	return v
 }
 
 // Expire is the verdict on a task whose deadline passed while it waited. last is

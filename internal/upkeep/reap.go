@@ -148,6 +148,9 @@ func (u *Upkeep) judge(ctx context.Context, tx pgx.Tx, r *task.Row, marks map[ta
 	if l.verdict.To == api.Pending && left <= 0 {
 		l.verdict = task.Expire(p, r.Unclear || sent, r.LastError)
 	}
+	if l.verdict.Again && u.Retries != nil {
+		l.verdict.After = u.Retries.Pace(l.verdict.After, left, u.Kinds.Config().TimeoutsOf(kind).Total)
+	}
 	return l, nil
 }
 
@@ -172,6 +175,9 @@ func (u *Upkeep) moveLost(ctx context.Context, tx pgx.Tx, all []lost) error {
 	if err := store.CloseLost(ctx, tx, ids, epochs, outcomes, billed); err != nil {
 		return err
 	}
+	if err := giveBack(ctx, tx, all); err != nil {
+		return err
+	}
 	_, queues, err := u.Outbox.Move(ctx, tx, settle)
 	if err != nil {
 		return err
@@ -183,6 +189,18 @@ func (u *Upkeep) moveLost(ctx context.Context, tx pgx.Tx, all []lost) error {
 	u.Log.Warn("lost tasks taken", "count", len(all), "woken", len(again))
 	u.hint(append(queues, woken...), settle)
 	return nil
+}
+
+// giveBack takes out of the budgets what was counted at the claim and, as the
+// missing mark says for certain, never sent.
+func giveBack(ctx context.Context, tx pgx.Tx, all []lost) error {
+	over := map[store.BudgetKey]int32{}
+	for _, l := range all {
+		if !l.sent && l.row.BudgetID != "" {
+			over[store.BudgetKey{Tenant: l.row.Tenant, ID: l.row.BudgetID}]--
+		}
+	}
+	return store.AddToBudgets(ctx, tx, over)
 }
 
 // move is the verdict as a move of the locked row; the epoch rises, so that the

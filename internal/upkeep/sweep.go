@@ -171,6 +171,9 @@ func (u *Upkeep) effects(ctx context.Context) error {
 // round.
 func (u *Upkeep) purge(ctx context.Context) error {
 	return u.elected(ctx, lockPurge, func(tx pgx.Tx) error {
+		if err := store.ForgetBudgets(ctx, tx, u.Kinds.Config().Retention.Tasks, most); err != nil {
+			return err
+		}
 		ids, err := store.Expired(ctx, tx, most)
 		if err != nil || len(ids) == 0 {
 			return err

@@ -20,8 +20,8 @@ import (
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
-// Config is what upkeep works with; all fields but Random, Clock and
-// PurgeEvery are required.
+// Config is what upkeep works with; all fields but Retries, Random
+// and Clock are required.
 type Config struct {
 	Connect  func(ctx context.Context) (*pgx.Conn, error) // a connection of its own
 	Kinds    *kinds.Book
@@ -32,6 +32,7 @@ type Config struct {
 	// than it and two leases is taken, whoever owns it.
 	Longest time.Duration
 	Log     *slog.Logger
+	Retries *task.Retries // the process's budget for calling again; nil means no limit
 	Random  func() float64
 	Clock   func() time.Duration
 }

@@ -83,6 +83,7 @@ func (w *Worker) try(a *attempt) (e *ending) {
 	if !a.inc.Fresh() || a.ctx.Err() != nil {
 		return w.failed(a, notSent("lease_old", "the lease was too old to send"))
 	}
+	w.Retries.Called()
 	a.sent = time.Now()
 	resp, err := w.Providers[a.row.Provider].Call(a.ctx, w.request(a))
 	if ferr := failpoint.Hit(failpoint.CallAfter); ferr != nil && err == nil {
@@ -99,6 +100,16 @@ func (a *attempt) data() config.TemplateData {
 	return config.TemplateData{Input: r.Input, Task: config.TaskData{ID: r.ID.String(), Key: r.Key, Kind: r.Kind, Tenant: r.Tenant, Run: int(r.Run)}}
 }
 
+// remaining is how many sends are left after this one: of the task's own and of
+// the budget that it names.
+func (a *attempt) remaining() int {
+	left := a.kind.MaxAttempts - int(a.row.Attempts+a.row.Reported)
+	if a.left != nil {
+		left = min(left, int(*a.left))
+	}
+	return max(left, 0)
+}
+
 func (w *Worker) request(a *attempt) provider.Request {
 	r := a.row
 	cfg := w.Kinds.Config()
@@ -107,7 +118,7 @@ func (w *Worker) request(a *attempt) provider.Request {
 	return provider.Request{
 		TaskID: r.ID.String(), Key: r.Key, Tenant: r.Tenant, Kind: r.Kind, Attempt: int(r.Attempts), Run: int(r.Run), Body: a.body,
 		Timeouts:        provider.Timeouts{Connect: t.Connect, FirstByte: t.FirstByte, Idle: t.Idle, Total: t.Total},
-		BudgetRemaining: a.kind.MaxAttempts - int(r.Attempts),
+		BudgetRemaining: a.remaining(),
 		Stream:          p != nil && p.Stream,
 	}
 }

@@ -32,6 +32,8 @@ type claimed struct {
 	fence task.Fence
 	owner task.ID
 	at    time.Time // this process's clock when the claim returned
+	left  *int32    // what the task's named budget has left, nil where it names none
+	alone bool      // not claimed: it is to be settled, in a transaction of its own
 }
 
 // plan sorts the requests of one flush.
@@ -103,6 +105,9 @@ func (w *Worker) claimOnce(ctx context.Context, requests []claimRequest) ([]*cla
 			return err
 		}
 		if p, err = w.plan(ctx, tx, requests, rows); err != nil {
+			return err
+		}
+		if err := w.spend(ctx, tx, p); err != nil {
 			return err
 		}
 		if _, queues, err = w.Outbox.Move(ctx, tx, p.settle); err != nil {
@@ -192,9 +197,9 @@ func (w *Worker) planPending(ctx context.Context, tx pgx.Tx, p *plan, i int, q c
 	case kind == nil || w.Providers[r.Provider] == nil:
 		p.back = append(p.back, putBack{r, w.later(r.ID)})
 	case r.CancelRequested:
-		w.settleIn(p, r, kind, task.Verdict{To: api.Cancelled})
+		w.settleIn(p, i, r, kind, task.Verdict{To: api.Cancelled})
 	case !r.Deadline.After(r.Now):
-		w.settleIn(p, r, kind, task.Expire(kind.Policy(), r.Unclear, r.LastError))
+		w.settleIn(p, i, r, kind, task.Expire(kind.Policy(), r.Unclear, r.LastError))
 	case r.RunAt.After(r.Now):
 		p.back = append(p.back, putBack{r, r.RunAt.Sub(r.Now)})
 	default:
@@ -206,9 +211,10 @@ func (w *Worker) planPending(ctx context.Context, tx pgx.Tx, p *plan, i int, q c
 }
 
 // settleIn adds a settling move, unless its effects need a transaction of their
-// own: then the sweep, which settles one by one, does it.
-func (w *Worker) settleIn(p *plan, r *task.Row, kind *config.Kind, v task.Verdict) {
+// own: then whoever asked for the claim settles it apart.
+func (w *Worker) settleIn(p *plan, i int, r *task.Row, kind *config.Kind, v task.Verdict) {
 	if outbox.Alone(kind, v.To) {
+		p.got[i] = &claimed{row: r, kind: kind, alone: true}
 		return
 	}
 	m := Settling(r, v)

@@ -209,6 +209,9 @@ func (w *Worker) endTx(ctx context.Context, tx pgx.Tx, all []*ending) (map[task.
 	if err := failpoint.Hit(failpoint.FinishAfterUpdate); err != nil {
 		return nil, nil, err
 	}
+	if err := account(ctx, tx, all, ended); err != nil {
+		return nil, nil, err
+	}
 	queues, err := w.after(ctx, tx, all, ended)
 	if err != nil {
 		return nil, nil, err

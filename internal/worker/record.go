@@ -20,6 +20,8 @@ func (w *Worker) good(a *attempt, resp *provider.Response) store.AttemptEnd {
 		Billed: api.BilledYes, Reply: resp.Reply, FinishReason: clean(resp.FinishReason), Truncated: resp.Truncated,
 	}
 	w.fill(&at, a, resp.Phases, resp.Bytes, resp.Usage)
+	at.Reported = reported(resp.SendsUsed)
+	at.Sends = 1 + int(at.Reported)
 	return at
 }
 
@@ -35,8 +37,19 @@ func (w *Worker) bad(a *attempt, pe *provider.Error) store.AttemptEnd {
 		at.Partial, at.Model, at.FinishReason, at.Truncated, usage = []byte(p.Text), clean(p.Model), clean(p.FinishReason), p.Truncated, p.Usage
 	}
 	w.fill(&at, a, pe.Phases, pe.Bytes, usage)
+	at.Reported = reported(pe.SendsUsed)
+	at.Sends = int(at.Reported)
+	if !a.sent.IsZero() && pe.Class != provider.NotSent && pe.Class != provider.Refused && pe.Class != provider.Unauthorized {
+		at.Sends++ // what was turned away at the gate costs a budget nothing
+	}
 	return at
 }
+
+// mostReported bounds what a service can count down at once: more is a fault of
+// its own, and would overflow.
+const mostReported = 1_000_000
+
+func reported(sends int) int32 { return int32(min(max(sends, 0), mostReported)) }
 
 // orphaned says that a call was given up, or broke off, while the provider may
 // have been at work: nobody hears what comes of it. An answer of any kind, an

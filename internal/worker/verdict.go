@@ -40,10 +40,9 @@ func (w *Worker) succeeded(a *attempt, resp *provider.Response) *ending {
 
 func (w *Worker) success(a *attempt, at store.AttemptEnd, result []byte) *ending {
 	hash := sha256.Sum256(result)
-	at.Sends = 1
 	return &ending{a: a, at: at, end: store.Ending{
 		Fence: a.fence, To: api.Succeeded, Result: result, ResultHash: hash[:], FinishReason: at.FinishReason, Truncated: at.Truncated,
-		Usage: at.Usage, Retention: w.Kinds.Config().RetentionOf(a.kind),
+		Usage: at.Usage, Retention: w.Kinds.Config().RetentionOf(a.kind), Reported: at.Reported,
 	}}
 }
 
@@ -89,7 +88,7 @@ func (w *Worker) verdict(a *attempt, pe *provider.Error, at store.AttemptEnd) *e
 	}
 	e := task.Ended{
 		Class: task.Class(pe.Class), Code: at.Code, Message: at.Message, RetryAfter: pe.RetryAfter, Permanent: pe.Permanent, Status: pe.Status,
-		Dispatched: dispatched, Cut: cut(pe), Attempts: r.Attempts + r.Reported, NotSent: r.NotSent, Released: r.Released, Unclear: r.Unclear,
+		Dispatched: dispatched, Cut: cut(pe), Attempts: r.Attempts + r.Reported + at.Reported, NotSent: r.NotSent, Released: r.Released, Unclear: r.Unclear,
 		LastError: r.LastError, Same: r.Same, Left: time.Until(a.deadline()),
 	}
 	switch cause := context.Cause(a.ctx); {
@@ -106,12 +105,12 @@ func (a *attempt) deadline() time.Time { return a.at.Add(a.row.Deadline.Sub(a.ro
 
 func (w *Worker) ending(a *attempt, v task.Verdict, at store.AttemptEnd) *ending {
 	at.Counted = !v.GiveBack
-	if at.Sent != nil && at.Outcome != string(provider.Refused) && at.Outcome != string(provider.Unauthorized) {
-		at.Sends = 1 // what was turned away at the gate costs a budget nothing
+	if v.Again {
+		v.After = w.Retries.Pace(v.After, time.Until(a.deadline()), w.Kinds.Config().TimeoutsOf(a.kind).Total)
 	}
 	return &ending{a: a, at: at, end: store.Ending{
 		Fence: a.fence, To: v.To, Code: string(v.Code), Message: v.Message, Permanent: v.Permanent, After: v.After, GiveBack: v.GiveBack,
-		NotSent: v.NotSent, Released: v.Released, Lost: v.Lost, Unclear: v.Unclear, LastError: v.LastError, Same: v.Same,
+		NotSent: v.NotSent, Released: v.Released, Lost: v.Lost, Unclear: v.Unclear, LastError: v.LastError, Same: v.Same, Reported: at.Reported,
 		FinishReason: at.FinishReason, Truncated: at.Truncated, Usage: at.Usage, Retention: w.Kinds.Config().RetentionOf(a.kind),
 	}}
 }

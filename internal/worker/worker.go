@@ -30,7 +30,7 @@ var errCancelled = errors.New("the task was cancelled")
 // errDeadline is the cause of a call cut by its task's deadline.
 var errDeadline = errors.New("the task's deadline passed")
 
-// Config is what a Worker works with; all fields but Random are required.
+// Config is what a Worker works with; all fields but Random and Retries are required.
 type Config struct {
 	Pool      *pgxpool.Pool
 	EffectsDB *pgxpool.Pool // the small pool that sql effects run on
@@ -41,6 +41,7 @@ type Config struct {
 	Lease     *Lease
 	Log       *slog.Logger
 	Random    func() float64
+	Retries   *task.Retries // this process's budget for calling again; nil means one of its own
 	// Reap applies the reaper's rule to tasks, by id and epoch, that this process
 	// owns by the database's word and does not hold.
 	Reap func(ctx context.Context, owned map[task.ID]int64)
@@ -65,6 +66,10 @@ type Worker struct {
 func New(c Config) *Worker {
 	if c.Random == nil {
 		c.Random = task.Random
+	}
+	if c.Retries == nil {
+		start := time.Now()
+		c.Retries = task.NewRetries(func() time.Duration { return time.Since(start) })
 	}
 	w := &Worker{Config: c, held: map[task.ID]*attempt{}, strays: map[task.ID]bool{}, passed: map[task.ID]time.Time{}}
 	w.claims = group.New(w.claim, nil, &group.Opts{Max: 64})
@@ -101,6 +106,12 @@ func (w *Worker) Work(_ context.Context, id task.ID) {
 		return
 	}
 	if c == nil {
+		return
+	}
+	if c.alone {
+		if err := w.settleAlone(id); err != nil {
+			w.Log.Warn("task not settled", "task_id", id, "error", err)
+		}
 		return
 	}
 	if failpoint.Hit(failpoint.ClaimAfterCommit) != nil {

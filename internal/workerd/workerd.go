@@ -95,13 +95,15 @@ func (w *Worker) build(ctx context.Context) error {
 		Version: boot.Version, Region: w.app.Config.Region,
 		Incarnation: w.incarnation, MaySend: func() bool { return w.lease.Current() != nil },
 	})
+	start := time.Now()
+	retries := task.NewRetries(func() time.Duration { return time.Since(start) })
 	w.upkeep = upkeep.New(upkeep.Config{
 		Connect: w.app.Direct, Kinds: w.app.Kinds, Outbox: w.outbox, Notifier: w.notifier, Lease: w.app.Config.Lease,
-		Longest: longest(cfg), Log: w.app.Log,
+		Longest: longest(cfg), Log: w.app.Log, Retries: retries,
 	})
 	made := worker.New(worker.Config{
 		Pool: w.app.Pool, EffectsDB: w.effectsDB, Kinds: w.app.Kinds, Providers: providers, Outbox: w.outbox,
-		Notifier: w.notifier, Lease: w.lease, Log: w.app.Log, Reap: w.upkeep.Reap,
+		Notifier: w.notifier, Lease: w.lease, Log: w.app.Log, Retries: retries, Reap: w.upkeep.Reap,
 	})
 	w.worker.Store(made)
 	w.client, err = job.NewClient(job.Opts{
