@@ -138,7 +138,7 @@ const (
 	docBulk = "Up to 1,000 tasks, each with its key in the body. Each is answered as if it had been submitted alone: what is " +
 		"refused or fails does not touch the others. A status of 503 in an item means that this one is to be sent again."
 	docWaitAny = "`wait` holds the answer until one of the tasks has settled, at most 60 s."
-	docSubmit = "Makes one task, or finds the one the key already means. A 2xx means that the task is committed. " +
+	docSubmit  = "Makes one task, or finds the one the key already means. A 2xx means that the task is committed. " +
 		"Send the same request again after a timeout, a broken connection or a 503: it folds onto the same task."
 	docGet = "`wait` holds the answer until the task has settled. Without it ask again after Retry-After, which is " +
 		"taken from what the tenant's own tasks of the kind took lately."

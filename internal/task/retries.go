@@ -10,8 +10,8 @@ import (
 // calls, and 5 a second where it makes few.
 const (
 	retryShare = 0.1
-	retryFloor = 5.0              // a second
-	retryBurst = 2.0              // seconds of the rate that may be used at once
+	retryFloor = 5.0             // a second
+	retryBurst = 2.0             // seconds of the rate that may be used at once
 	retrySpan  = 3 * time.Second // over which the rate of calls is taken
 )
 
