@@ -112,6 +112,7 @@ var mayBegin = map[string]string{
 	"internal/upkeep": "reaper, sweep, purge",
 	"internal/batch":  "a piece of a batch",
 	"internal/auth":   "a key and its audit entry",
+	"internal/gate":   "an operator's hold or release and its audit entry; a process's share of what is bounded",
 	"internal/group":  "the flush that many callers share",
 	"internal/pg":     "development clusters",
 	"migrations":      "schema changes under one lock",

@@ -44,6 +44,9 @@ const (
 	SweepBeforeCommit Point = "upkeep.sweep_before_commit"
 	PurgeBeforeCommit Point = "upkeep.purge_before_commit"
 
+	GateMoved           Point = "gate.moved"
+	GateActBeforeCommit Point = "gate.act_before_commit"
+
 	SQLEffectAfter      Point = "outbox.sql_effect_after"
 	EffectFetched       Point = "outbox.fetched"
 	MarkBeforeCommit    Point = "outbox.mark_before_commit"
@@ -64,6 +67,7 @@ var Points = []Point{
 	RequeueBeforeCommit,
 	HeartbeatBefore, IncarnationRegisters,
 	ReapBeforeCommit, ReapAfterCommit, SweepBeforeCommit, PurgeBeforeCommit,
+	GateMoved, GateActBeforeCommit,
 	SQLEffectAfter, EffectFetched, MarkBeforeCommit, MarkAfterCommit,
 	SendBefore, SendAfter, OutcomeBeforeCommit, OutcomeAfterCommit,
 }
