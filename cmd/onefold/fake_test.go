@@ -47,6 +47,7 @@ func newServer() *server {
 	m.HandleFunc("GET /v1/tasks/{id}/attempts", s.attempts)
 	m.HandleFunc("GET /v1/tasks/{id}/attempts/{epoch}/{part}", s.attemptPart)
 	m.HandleFunc("POST /v1/tasks/{id}/cancel", s.cancel)
+	m.HandleFunc("GET /v1/usage", s.usage)
 	m.HandleFunc("POST /v1/tasks/{id}/{act}", s.act)
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get("Authorization") {
@@ -234,6 +235,15 @@ func (s *server) attemptPart(w http.ResponseWriter, r *http.Request) {
 		}
 		_, _ = w.Write([]byte("half an\nanswer"))
 	})
+}
+
+// usage reports what was asked for, and two rows.
+func (s *server) usage(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	_ = json.NewEncoder(w).Encode(api.List[api.UsageRow]{Items: []api.UsageRow{
+		{Kind: strings.Join(q["by"], "+"), Model: q.Get("from") + ".." + q.Get("to"), Calls: 7, Succeeded: 6, Saved: api.Saved{Calls: 40, Cost: "0.8"}, Cost: "0.14"},
+		{Kind: "note", Calls: 1},
+	}})
 }
 
 func (s *server) list(w http.ResponseWriter, r *http.Request) {

@@ -29,6 +29,7 @@ type cli struct {
 	Retry    retryCmd    `cmd:"" group:"tasks" help:"Run a failed or unknown task again."`
 	Resolve  resolveCmd  `cmd:"" group:"tasks" help:"Decide what became of a task whose outcome is unknown."`
 
+	Usage   usageCmd   `cmd:"" group:"operate" help:"Report calls, tokens, cost, and what folded duplicates saved."`
 	Keys    keysCmd    `cmd:"" group:"operate" help:"API keys, directly on the database."`
 	Migrate migrateCmd `cmd:"" group:"operate" help:"Bring the database schema to the newest version."`
 	Config  configCmd  `cmd:"" group:"operate" help:"Work with onefold.yaml."`

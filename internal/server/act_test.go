@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,22 +34,33 @@ func TestCancel(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.submit(t, "pending", chat).task.ID
-	if r := b.act(t, id, "cancel", ""); r.status != 200 || r.task.State != api.Cancelled {
+	if r := b.act(t, id, "cancel", ""); r.status != 200 || r.task.State != api.Cancelled || r.task.Cancel == nil || r.task.Cancel.Asked || r.task.Cancel.MayStillBill {
 		t.Errorf("pending: got %d %s", r.status, r.body)
+	}
+	if r := b.get(t, id); r.task.Cancel != nil {
+		t.Errorf("reading it later says %s", r.body)
 	}
 	if r := b.act(t, id, "cancel", `{"reason": "again"}`); r.status != 200 {
 		t.Errorf("again: got %d %s", r.status, r.body)
 	}
 	id = b.submit(t, "running", chat).task.ID
 	b.claim(t, id)
-	if r := b.act(t, id, "cancel", `{"reason": "not needed"}`); r.status != 202 || r.task.State != api.Running || !r.task.CancelAsked {
+	if r := b.act(t, id, "cancel", `{"reason": "not needed"}`); r.status != 202 || r.task.State != api.Running || !r.task.CancelAsked || !r.task.Cancel.Asked || !r.task.Cancel.MayStillBill {
 		t.Errorf("running: got %d %s", r.status, r.body)
+	}
+	id = b.submit(t, "unknown", chat).task.ID
+	b.settle(t, id, api.Unknown, nil)
+	if _, err := b.DB.Exec(context.Background(), `UPDATE onefold.tasks SET unclear = true WHERE id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.act(t, id, "cancel", ""); r.status != 200 || r.task.State != api.Cancelled || !r.task.Cancel.MayStillBill {
+		t.Errorf("unknown: got %d %s", r.status, r.body)
 	}
 	id = b.submit(t, "done", chat).task.ID
 	b.settle(t, id, api.Succeeded, []byte("1"))
 	r := b.act(t, id, "cancel", "")
 	checkProblem(t, r)
-	if r.status != 409 || r.problem.TaskID != id {
+	if r.status != 409 || r.problem.TaskID != id || !strings.Contains(r.problem.Message, "billed") {
 		t.Errorf("succeeded: got %d %s", r.status, r.body)
 	}
 }

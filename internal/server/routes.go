@@ -105,6 +105,13 @@ func (s *Server) routes() {
 		answers: is{200: listOf[api.Effect]("The effects."), 404: refused, 410: refused},
 	}, s.effects)
 
+	// Operators and callers: what calls were made and what they cost.
+	serve(s, route{
+		method: http.MethodGet, path: "/v1/usage", id: "usage", scopes: may(api.ScopeRead), resource: "usage",
+		summary: "Report calls, tokens and cost", doc: docUsage,
+		answers: is{200: listOf[api.UsageRow]("The report."), 400: refused},
+	}, s.usage)
+
 	// Probes: is the process alive. Never asks the database.
 	serve(s, route{
 		method: http.MethodGet, path: "/healthz", id: "health", open: true, resource: "service",
@@ -151,6 +158,8 @@ const (
 		"the provider may have billed it. For a task whose outcome is unknown this is the evidence."
 	docRetry = "A new run with fresh attempts and a fresh deadline, for a failed or unknown task. `epoch` is the one " +
 		"of the task as you saw it; 409 when it has moved since."
+	docUsage = "Calls by the day they were made, whatever became of their tasks since; what the purge took is kept a row a day. " +
+		"`saved` is what folded duplicates would have cost had they been calls; it counts where their task's first call does."
 	docResolve = "For a task whose outcome is unknown: `succeeded` with its result, `failed`, `retry`, or `finish` " +
 		"(store the reply that is already there, without another call)."
 )

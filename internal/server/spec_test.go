@@ -28,7 +28,7 @@ func TestSpec(t *testing.T) {
 	b := setup(t)
 	s := readSpec(t, b)
 	w := newWorld(t, b)
-	for _, c := range slices.Concat(submitCalls(w), bulkCalls(w), readCalls(w), actCalls(w), serviceCalls()) {
+	for _, c := range slices.Concat(submitCalls(w), bulkCalls(w), readCalls(w), actCalls(w), usageCalls(w), serviceCalls()) {
 		method, route, _ := strings.Cut(c.route, " ")
 		path := strings.NewReplacer("{id}", c.id, "{epoch}", "1", "{part}", cmp.Or(c.part, "partial")).Replace(route) + c.query
 		r := b.do(t, call{method: method, path: path, key: c.key, idem: c.idem, body: c.body, header: c.header})
@@ -202,6 +202,20 @@ func actCalls(w world) (calls []specCall) {
 		specCall{route: cancel, id: w.running, want: 202},
 		specCall{route: cancel, id: w.pending, want: 200, body: `{"reason":"r"}`},
 	)
+}
+
+func usageCalls(w world) []specCall {
+	const route = "GET /v1/usage"
+	return []specCall{
+		{route: route, want: 200},
+		{route: route, want: 200, query: "?by=day&by=kind&by=model&by=tenant&by=provider&from=2026-01-01&to=2026-01-31"},
+		{route: route, want: 400, query: "?by=nosuch"},
+		{route: route, want: 400, query: "?from=2024-01-01&to=2026-01-01"},
+		{route: route, want: 400, query: "?from=2026-01-02&to=2026-01-01"},
+		{route: route, want: 400, query: "?from=yesterday"},
+		{route: route, want: 401, key: "-"},
+		{route: route, want: 403, key: w.submitter},
+	}
 }
 
 func serviceCalls() (calls []specCall) {

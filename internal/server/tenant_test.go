@@ -29,6 +29,8 @@ func TestTenantsNeverMeet(t *testing.T) {
 		{"GET", "/input", ""},
 		{"GET", "/result", ""},
 		{"GET", "/effects", ""},
+		{"GET", "/attempts", ""},
+		{"GET", "/attempts/1/reply", ""},
 		{"POST", "/cancel", ""},
 		{"POST", "/retry", `{"epoch":1}`},
 		{"POST", "/retry", `{"epoch":77}`},

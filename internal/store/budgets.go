@@ -41,6 +41,16 @@ ON CONFLICT (tenant, id) DO NOTHING`, k.Tenant, k.ID, sends)
 	return have, nil
 }
 
+// BudgetSends reads how many sends a budget was made with, 0 where it was not.
+func BudgetSends(ctx context.Context, db DBTX, k BudgetKey) (sends int32, err error) {
+	err = db.QueryRow(ctx, `
+SELECT coalesce((SELECT sends FROM onefold.budgets WHERE tenant = $1 AND id = $2), 0)`, k.Tenant, k.ID).Scan(&sends)
+	if err != nil {
+		return 0, fmt.Errorf("read budget: %w", err)
+	}
+	return sends, nil
+}
+
 // LockBudgets locks budgets in the order of their names, which comes after the
 // tasks' and before that of all else, and reads them. wanted are the budgets
 // with the sends that the tasks at hand name: one that is not there is made.

@@ -208,6 +208,9 @@ ON CONFLICT (task_id) DO NOTHING`, ids)
 	if err != nil {
 		return fmt.Errorf("retire expired tasks: %w", err)
 	}
+	if err := keepUsage(ctx, tx, ids); err != nil {
+		return err
+	}
 	_, err = tx.Exec(ctx, `
 DELETE FROM onefold.tasks AS t
 USING onefold.tombstones AS d

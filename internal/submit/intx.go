@@ -105,7 +105,17 @@ func (b *inTx) look(ctx context.Context, got map[int]landed) (open []int, err er
 		case row != nil:
 			expired = append(expired, row.ID)
 		}
-		if wrong := wrongTimes(n.RunAt, n.Deadline, time.Now()); wrong != nil {
+		wrong := wrongTimes(n.RunAt, n.Deadline, time.Now())
+		if wrong == nil && n.BudgetID != "" {
+			// Read only: a budget made here would be locked as long as the caller
+			// likes. The claim makes it.
+			have, err := store.BudgetSends(ctx, b.tx, store.BudgetKey{Tenant: n.Slot.Tenant, ID: n.BudgetID})
+			if err != nil {
+				return nil, err
+			}
+			wrong = wrongBudget(have, n.BudgetSends)
+		}
+		if wrong != nil {
 			b.out[b.at[i]].Err = wrong
 			continue
 		}

@@ -187,10 +187,7 @@ func checkNew(ctx context.Context, db store.DBTX, n *store.New) error {
 		if err != nil {
 			return err
 		}
-		if have != n.BudgetSends {
-			wrong = api.Errorf(api.CodeInvalidField, "the budget has %d sends, this task says %d", have, n.BudgetSends).WithField("budget.sends").
-				WithFix("Send the number the budget was begun with; what is left of it is counted here. Another run needs another id.")
-		}
+		wrong = wrongBudget(have, n.BudgetSends)
 	}
 	if wrong == nil {
 		return nil
@@ -203,6 +200,16 @@ func checkNew(ctx context.Context, db store.DBTX, n *store.New) error {
 		return nil
 	}
 	return wrong
+}
+
+// wrongBudget refuses a budget that was begun with another number of sends; have
+// is 0 where it was not begun.
+func wrongBudget(have, says int32) error {
+	if have == 0 || have == says {
+		return nil
+	}
+	return api.Errorf(api.CodeInvalidField, "the budget has %d sends, this task says %d", have, says).WithField("budget.sends").
+		WithFix("Send the number the budget was begun with; what is left of it is counted here. Another run needs another id.")
 }
 
 // slot is the place the key takes (protocols section 1): one while the task is
