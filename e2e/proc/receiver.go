@@ -20,9 +20,7 @@ const SecretEnv = "E2E_SECRET"
 // Receiver is the customer's system: it verifies each webhook and remembers it
 // by its id.
 type Receiver struct {
-	// Answer, when set, says what status the nth delivery of an id gets (from
-	// 1); nil answers 204. It is called without locks and may block.
-	Answer func(id string, body []byte, n int) int
+	answer func(id string, body []byte, n int) int
 
 	mu   sync.Mutex
 	got  map[string]*Received
@@ -39,8 +37,8 @@ type Received struct {
 	sum    [sha256.Size]byte
 }
 
-func newReceiver() *Receiver {
-	return &Receiver{got: map[string]*Received{}, more: make(chan struct{})}
+func newReceiver(answer func(id string, body []byte, n int) int) *Receiver {
+	return &Receiver{answer: answer, got: map[string]*Received{}, more: make(chan struct{})}
 }
 
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -62,8 +60,8 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	id := req.Header.Get("webhook-id")
 	n := r.note(id, body)
 	status := http.StatusNoContent
-	if r.Answer != nil {
-		status = r.Answer(id, body, n)
+	if r.answer != nil {
+		status = r.answer(id, body, n)
 	}
 	if status/100 == 2 {
 		r.mu.Lock()

@@ -46,6 +46,9 @@ type Opts struct {
 	// Cluster is a cluster of the test's own (pgtest.Cluster), which it may stop
 	// and start again. Without it the database is one on the shared cluster.
 	Cluster *pg.Server
+	// Answer says what status the receiver gives the nth delivery of an id (from
+	// 1); nil answers 204. It may block.
+	Answer func(id string, body []byte, n int) int
 	// Env is put into the environment of every process, "NAME=value".
 	Env []string
 }
@@ -75,7 +78,7 @@ func New(tb testing.TB, o *Opts) *World {
 	if o == nil {
 		o = &Opts{}
 	}
-	w := &World{bin: Bin(tb, o.Build), Dir: tb.TempDir(), Receiver: newReceiver()}
+	w := &World{bin: Bin(tb, o.Build), Dir: tb.TempDir(), Receiver: newReceiver(o.Answer)}
 	var db *pgtest.DB
 	if o.Cluster != nil {
 		db = pgtest.NewIn(tb, o.Cluster)

@@ -176,6 +176,9 @@ func (h *Handler) chat(w http.ResponseWriter, r *http.Request) {
 		s.latency += s.cold
 	}
 	c := &call{h: h, w: w, r: r, q: q, s: s, id: "chatcmpl-" + hash(q.Model, all), prompt: all, text: s.reply(last, all)}
+	if s.stamp {
+		c.text += " " + e.RequestID
+	}
 	outcome := "cut"
 	defer func() { h.counts.end(e, outcome, r.Context().Err() != nil, tokens(all)+tokens(c.text)) }()
 	outcome = c.play()

@@ -222,3 +222,14 @@ func TestScriptErrorsAreTold(t *testing.T) {
 		t.Errorf("status %d, want 204", resp.StatusCode)
 	}
 }
+
+func TestStampedRepliesDiffer(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	for _, stream := range []bool{true, false} {
+		resp, err := r.call(t.Context(), "fake:stamp", "hello", provider.Request{Stream: stream})
+		if err != nil || resp.Text != "hello "+resp.RequestID || resp.RequestID == "" {
+			t.Errorf("stream=%t: got %+v, %v; want the text and the call's id", stream, resp, err)
+		}
+	}
+}

@@ -25,6 +25,7 @@ type step struct {
 	extract    bool
 	text       string        // fixed text instead of the echo
 	tokens     int           // a generated text of so many tokens
+	stamp      bool          // the text ends with the call's request id, so that no two replies are equal
 	latency    time.Duration // up to the first token
 	rate       float64       // tokens a second; 0 = all at once
 	cold       time.Duration // more latency for the first coldCalls calls of a model, and after coldIdle without one
@@ -132,6 +133,8 @@ func (s *step) set(name, value string) (err error) {
 		s.text, err = url.QueryUnescape(value)
 	case "tokens":
 		s.tokens, err = strconv.Atoi(value)
+	case "stamp":
+		s.stamp = true
 	case "latency":
 		s.latency, err = time.ParseDuration(value)
 	case "rate":

@@ -1,0 +1,206 @@
+package breakage
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/onefold-dev/onefold/api"
+)
+
+// check returns every broken promise it finds.
+func (e *evidence) check() []mistake {
+	c := &checking{evidence: e, effectOf: map[string]bool{}}
+	c.rows()
+	for _, t := range e.tasks {
+		c.settled(t)
+		c.ledger(t)
+		c.oneResult(t)
+		c.effectsOf(t)
+		c.sqlEffects(t)
+	}
+	c.receiver()
+	return c.found
+}
+
+type checking struct {
+	*evidence
+	found    []mistake
+	effectOf map[string]bool // ids of all webhook effects
+}
+
+func (c *checking) wrong(key, format string, args ...any) {
+	c.found = append(c.found, mistake{key, fmt.Sprintf(format, args...)})
+}
+
+// rows: one row a key, and every acknowledged submit has one, as its caller was
+// told last.
+func (c *checking) rows() {
+	byKey, byID := map[string]string{}, map[string]taskRow{}
+	for _, t := range c.tasks {
+		k := t.Tenant + " " + t.Kind + " " + t.Key
+		if other := byKey[k]; other != "" {
+			c.wrong(t.Key, "two rows of one key: %s and %s", other, t.ID)
+		}
+		byKey[k], byID[t.ID] = t.ID, t
+	}
+	for id, told := range c.told {
+		t, ok := byID[id]
+		if !ok {
+			c.wrong(told.key, "the acknowledged task %s is lost", id)
+			continue
+		}
+		now := sight{id: t.ID, run: t.Run, epoch: t.Epoch, state: t.State, permanent: t.Permanent}
+		if t.Result != nil {
+			now.sum = hash(t.Result)
+		}
+		if what := wrong(told.last, now); what != "" {
+			c.wrong(told.key, "%s: the row says %s, callers were told of %s", what, now, told.last)
+		}
+	}
+}
+
+func (c *checking) settled(t taskRow) {
+	if !t.State.Settled() {
+		c.wrong(t.Key, "the task is neither final nor in review but %s", t.State)
+	}
+}
+
+// sends says how many calls an attempt made for certain, and how many at most.
+func (a attemptRow) sends(kind string) (known, most int) {
+	switch {
+	case a.Outcome == "not_sent":
+		return 0, 0
+	case a.Status != 0 || a.Late || slices.Contains([]string{"headers", "first_token", "body", "done"}, a.Phase):
+		return 1, 1
+	case kind == "careful" && !a.Dispatched:
+		return 0, 0 // its call would have been noted before it was sent
+	}
+	return 0, 1
+}
+
+// ledger: the model was called as often as the ledger of sends says: at least
+// the known sends, at most those and the ones whose phase is not known.
+func (c *checking) ledger(t taskRow) {
+	known, most := 0, 0
+	for _, a := range c.attempts[t.ID] {
+		k, m := a.sends(t.Kind)
+		known, most = known+k, most+m
+		if a.Open {
+			c.wrong(t.Key, "the attempt of epoch %d was never closed", a.Epoch)
+		}
+		if a.Epoch > t.Epoch {
+			c.wrong(t.Key, "an attempt of epoch %d, the task is at %d", a.Epoch, t.Epoch)
+		}
+		if asked, ok := c.asked[a.RequestID]; a.RequestID != "" && (!ok || asked != t.ID) {
+			c.wrong(t.Key, "the attempt of epoch %d has the reply to %s, a call of task %q", a.Epoch, a.RequestID, asked)
+		}
+	}
+	if n := c.calls[t.ID]; n < known || n > most {
+		c.wrong(t.Key, "%d model calls, the ledger says %d to %d", n, known, most)
+	}
+}
+
+// oneResult: a succeeded task has one attempt that succeeded, the one of its own
+// epoch, and the result is what that attempt's call brought; any other task has
+// none. A worker that was fenced would show here.
+func (c *checking) oneResult(t taskRow) {
+	var won []attemptRow
+	for _, a := range c.attempts[t.ID] {
+		if a.Outcome == "succeeded" {
+			won = append(won, a)
+		}
+	}
+	if t.State != api.Succeeded {
+		if len(won) > 0 || t.Result != nil {
+			c.wrong(t.Key, "the task is %s and has %d succeeded attempts, result %q", t.State, len(won), t.Result)
+		}
+		return
+	}
+	switch {
+	case len(won) != 1:
+		c.wrong(t.Key, "the task succeeded with %d succeeded attempts", len(won))
+	case won[0].Epoch != t.Epoch || won[0].Run != t.Run:
+		c.wrong(t.Key, "the result came from the attempt of epoch %d run %d, the task is at %d run %d: a fenced worker wrote",
+			won[0].Epoch, won[0].Run, t.Epoch, t.Run)
+	case !strings.HasSuffix(text(t.Result), " "+won[0].RequestID):
+		c.wrong(t.Key, "the result %q is not the reply to the call %s of the attempt that succeeded", text(t.Result), won[0].RequestID)
+	}
+}
+
+// effectsOf: every outcome has its effects and no others: the runs before the
+// last one failed, or they would not have been run again.
+func (c *checking) effectsOf(t taskRow) {
+	var want, got []string
+	for run := 1; run <= t.Run; run++ {
+		state := api.Failed
+		if run == t.Run {
+			state = t.State
+		}
+		for _, name := range expected[t.Kind][state] {
+			want = append(want, fmt.Sprintf("run %d %s: %s", run, state, name))
+		}
+	}
+	for _, f := range c.effects[t.ID] {
+		got = append(got, fmt.Sprintf("run %d %s: %s", f.Run, f.Outcome, f.Name))
+		c.left(t, f)
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		c.wrong(t.Key, "the effects are not those of the outcomes: -got +want:\n%s", diff)
+	}
+}
+
+// left: an effect that is delivered was received; one that left where a repeat
+// does harm was received at most once, unless nothing is known of it but that.
+func (c *checking) left(t taskRow, f effectRow) {
+	if f.Type != "webhook" {
+		return
+	}
+	c.effectOf[f.ID] = true
+	got := c.received[f.ID]
+	switch {
+	case f.State != api.EffectDelivered && !(f.State == api.EffectUnknown && f.Destination == "once"):
+		c.wrong(t.Key, "effect %s %s is %s", f.ID, f.Name, f.State)
+	case f.State == api.EffectDelivered && got.Taken == 0:
+		c.wrong(t.Key, "effect %s %s is delivered, the receiver never took it", f.ID, f.Name)
+	case f.Destination == "once" && got.Count > 1:
+		c.wrong(t.Key, "effect %s %s was received %d times, a repeat does harm", f.ID, f.Name, got.Count)
+	case got.Count > f.Deliveries:
+		c.wrong(t.Key, "effect %s %s was received %d times, the ledger has %d deliveries", f.ID, f.Name, got.Count, f.Deliveries)
+	case got.Count > 0 && (got.Differ > 0 || string(got.Body) != string(f.Body)):
+		c.wrong(t.Key, "effect %s %s: received %q and %d others, stored is %q", f.ID, f.Name, got.Body, got.Differ, f.Body)
+	}
+	var body struct{ Result *string }
+	if f.Name != "notify" {
+		return
+	}
+	if err := json.Unmarshal(f.Body, &body); err != nil || body.Result == nil || *body.Result != text(t.Result) {
+		c.wrong(t.Key, "effect %s %s tells of another result than the task's: %s", f.ID, f.Name, f.Body)
+	}
+}
+
+// sqlEffects happen exactly once, with the result that was stored.
+func (c *checking) sqlEffects(t taskRow) {
+	var want []savedRow
+	if t.Kind == "saved" && t.State == api.Succeeded {
+		want = []savedRow{{t.Run, text(t.Result)}}
+	}
+	if diff := cmp.Diff(c.saved[t.ID], want); diff != "" {
+		c.wrong(t.Key, "rows of the sql effect: -got +want:\n%s", diff)
+	}
+}
+
+// receiver: nothing came that is not an effect of an outcome that stands.
+func (c *checking) receiver() {
+	for id, got := range c.received {
+		if !c.effectOf[id] {
+			c.wrong("", "the receiver got %s, which is no effect: %s", id, got.Body)
+		}
+	}
+	if c.badSigns > 0 {
+		c.wrong("", "%d webhooks had a wrong signature", c.badSigns)
+	}
+}

@@ -1,0 +1,108 @@
+package breakage
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/onefold-dev/onefold/api"
+)
+
+// config has a kind of each sort: effects grouped with others, an sql effect in
+// the finishing transaction, and one whose calls and effects must not be
+// repeated.
+const config = `
+retention: {tasks: 720h}
+providers:
+  model: {type: openai, base_url: "{{FAKELLM}}", timeouts: {connect: 5s, first_byte: 20s, idle: 20s, total: 30s}}
+destinations:
+  crm: {url: "{{RECEIVER}}", secret_env: E2E_SECRET, repeat: safe, allow_private: true}
+  once: {url: "{{RECEIVER}}", secret_env: E2E_SECRET, repeat: unsafe, allow_private: true}
+kinds:
+  plain:
+    provider: model
+    output: text
+    request: {model: "{{.input.model}}", messages: [{role: user, content: "{{.input.text}}"}]}
+    sample: {model: "fake:ok", text: "hello"}
+    on_unknown: retry
+    effects:
+      - {name: notify, type: webhook, destination: crm, body: '{"to": "crm", "task": {{json .task.id}}, "run": {{.task.run}}, "outcome": {{json .outcome}}, "result": {{json .result}}}'}
+      - {name: sorry, on: failed, type: webhook, destination: crm, body: '{"to": "crm", "task": {{json .task.id}}, "run": {{.task.run}}, "outcome": {{json .outcome}}}'}
+  saved:
+    provider: model
+    output: text
+    request: {model: "{{.input.model}}", messages: [{role: user, content: "{{.input.text}}"}]}
+    sample: {model: "fake:ok", text: "hello"}
+    on_unknown: retry
+    effects:
+      - {name: save, type: sql, statement: "INSERT INTO public.saved (task_id, run, result) VALUES (@task_id, @run, @result)"}
+      - {name: notify, type: webhook, destination: crm, body: '{"to": "crm", "task": {{json .task.id}}, "run": {{.task.run}}, "outcome": {{json .outcome}}, "result": {{json .result}}}'}
+  careful:
+    provider: model
+    output: text
+    request: {model: "{{.input.model}}", messages: [{role: user, content: "{{.input.text}}"}]}
+    sample: {model: "fake:ok", text: "hello"}
+    on_unknown: review
+    effects:
+      - {name: notify, type: webhook, destination: once, body: '{"to": "once", "task": {{json .task.id}}, "run": {{.task.run}}, "outcome": {{json .outcome}}, "result": {{json .result}}}'}
+      - {name: alarm, on: unknown, type: webhook, destination: crm, body: '{"to": "crm", "task": {{json .task.id}}, "run": {{.task.run}}, "outcome": {{json .outcome}}}'}
+`
+
+// expected are the effects of each kind by outcome.
+var expected = map[string]map[api.State][]string{
+	"plain":   {api.Succeeded: {"notify"}, api.Failed: {"sorry"}},
+	"saved":   {api.Succeeded: {"notify", "save"}},
+	"careful": {api.Succeeded: {"notify"}, api.Unknown: {"alarm"}},
+}
+
+// repeatable says of an effect's body whether it goes where a repeat is safe.
+func repeatable(body []byte) bool { return bytes.Contains(body, []byte(`"to": "crm"`)) }
+
+// pick gives the same number below n for the same text.
+func pick(text string, n uint64) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(text))
+	return h.Sum64() % n
+}
+
+// name is the nth key with what it asks for: all that is random about a task
+// follows from the number.
+func name(n int) (kind, key string) {
+	kinds := []string{"plain", "plain", "plain", "saved", "careful"}
+	key = fmt.Sprintf("k-%d", n)
+	return kinds[pick("kind"+key, uint64(len(kinds)))], key
+}
+
+// script is what the model does with a key. Every reply is stamped with its
+// call, so that a result tells which call it came from.
+func script(key string) string {
+	switch p := pick("script"+key, 100); {
+	case p < 55:
+		return "fake:latency=30ms,stamp"
+	case p < 65:
+		return "fake:latency=400ms,stamp"
+	case p < 80:
+		return "fake:latency=2500ms,stamp" // long enough to be killed and stopped in
+	case p < 84:
+		return "fake:status=500,latency=100ms;stamp"
+	case p < 88:
+		return "fake:status=429,retry_after=1;latency=100ms,stamp"
+	case p < 92:
+		return "fake:cut=300,stamp;stamp"
+	case p < 96:
+		return "fake:status=400,latency=50ms"
+	case p < 98:
+		return "fake:2*status=500;status=429,retry_after=1;status=500;stamp" // fails, and is reopened
+	}
+	return "fake:latency=6s,stamp"
+}
+
+func submit(kind, key string, changed bool) api.Submit {
+	text := "the work of " + key
+	if changed {
+		text += ", changed"
+	}
+	input, _ := json.Marshal(map[string]string{"model": script(key), "text": text})
+	return api.Submit{Kind: kind, Input: input}
+}
