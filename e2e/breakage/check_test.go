@@ -106,7 +106,8 @@ func (c *checking) ledger(t taskRow) {
 
 // oneResult: a succeeded task has one attempt that succeeded, the one of its own
 // epoch, and the result is what that attempt's call brought; any other task has
-// none. A worker that was fenced would show here.
+// none, but that a cancel wins over a call which succeeded. A worker that was
+// fenced would show here.
 func (c *checking) oneResult(t taskRow) {
 	var won []attemptRow
 	for _, a := range c.attempts[t.ID] {
@@ -115,7 +116,7 @@ func (c *checking) oneResult(t taskRow) {
 		}
 	}
 	if t.State != api.Succeeded {
-		if len(won) > 0 || t.Result != nil {
+		if len(won) > 0 && t.State != api.Cancelled || len(won) > 1 || t.Result != nil {
 			c.wrong(t.Key, "the task is %s and has %d succeeded attempts, result %q", t.State, len(won), t.Result)
 		}
 		return
