@@ -78,12 +78,14 @@ func name(n int) (kind, key string) {
 // call, so that a result tells which call it came from.
 func script(key string) string {
 	switch p := pick("script"+key, 100); {
-	case p < 55:
+	case p < 47:
 		return "fake:latency=30ms,stamp"
-	case p < 65:
+	case p < 57:
 		return "fake:latency=400ms,stamp"
-	case p < 80:
+	case p < 70:
 		return "fake:latency=2500ms,stamp" // long enough to be killed and stopped in
+	case p < 80:
+		return "fake:latency=5s,stamp" // and so that the next worker still runs it when the stopped one goes on
 	case p < 84:
 		return "fake:status=500,latency=100ms;stamp"
 	case p < 88:
@@ -92,10 +94,8 @@ func script(key string) string {
 		return "fake:cut=300,stamp;stamp"
 	case p < 96:
 		return "fake:status=400,latency=50ms"
-	case p < 98:
-		return "fake:2*status=500;status=429,retry_after=1;status=500;stamp" // fails, and is reopened
 	}
-	return "fake:latency=6s,stamp"
+	return "fake:3*status=500;stamp" // fails, and is reopened
 }
 
 func submit(kind, key string, changed bool) api.Submit {

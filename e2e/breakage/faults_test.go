@@ -39,7 +39,7 @@ type fault struct {
 var ofWorkers = []fault{
 	{"kill -9", 6, (*run).kill},
 	{"stop beyond the lease", 5, func(r *run, ctx context.Context, v *victim, rnd *rand.Rand) {
-		r.pause(ctx, v, lease+between(rnd, 300*time.Millisecond, lease))
+		r.pause(ctx, v, lease+between(rnd, 300*time.Millisecond, 2*lease))
 	}},
 	{"stop for a moment", 2, func(r *run, ctx context.Context, v *victim, rnd *rand.Rand) {
 		r.pause(ctx, v, between(rnd, 100*time.Millisecond, lease*2/3))
