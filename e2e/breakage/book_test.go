@@ -17,7 +17,7 @@ import (
 type book struct {
 	secret string
 	apis   []*victim
-	stop   context.CancelFunc
+	stop   context.CancelFunc // of the storm; the first mistake calls it
 
 	next     atomic.Int64 // number of the newest key
 	submits  atomic.Int64
@@ -36,7 +36,6 @@ type page struct {
 	kind, key string
 	last      sight
 	created   int // answers that it is new
-	tries     int // submits sent, answered or not
 	lines     []string
 }
 

@@ -71,7 +71,6 @@ type run struct {
 	workers []*victim
 	book    *book
 	acts    *journal
-	stop    context.CancelFunc // of the storm; the first mistake calls it
 }
 
 func newRun(t *testing.T, seed uint64) *run {
