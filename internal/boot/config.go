@@ -34,7 +34,7 @@ type Config struct {
 	Configuration config.Opts
 	// Lease bounds how long a transaction may sit idle. DefaultLease when 0.
 	Lease time.Duration
-	// MaxConns bounds the pool; 16 when 0.
+	// MaxConns bounds the pool. When 0, pool_max_conns in DatabaseURL does, else 16.
 	MaxConns int32
 	// StartPatience is how long a start waits for a database that is not there
 	// yet. A minute when 0.
@@ -61,9 +61,6 @@ func (c *Config) Validate() error {
 	}
 	if c.Lease < 3*time.Second {
 		note("a lease of %s is too short: 3s is the least", c.Lease)
-	}
-	if c.MaxConns == 0 {
-		c.MaxConns = 16
 	}
 	if c.StartPatience == 0 {
 		c.StartPatience = time.Minute

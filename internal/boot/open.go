@@ -44,16 +44,18 @@ func Open(ctx context.Context, c Config) (*App, error) {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	a.Kinds = kinds.New(loaded, c.Configuration)
-	pc, err := poolConfig(&a.Config)
+	var pooled siblings
+	pc, err := poolConfig(&a.Config, &pooled)
 	if err != nil {
 		return nil, err
 	}
-	if a.direct, err = directConfig(&a.Config); err != nil {
+	if a.direct, err = directConfig(&a.Config, &pooled); err != nil {
 		return nil, err
 	}
 	if a.Pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
+	pooled.pool.Store(a.Pool)
 	if err := a.prepare(ctx); err != nil {
 		a.Pool.Close()
 		return nil, err
@@ -76,7 +78,12 @@ func (a *App) Close() { a.Pool.Close() }
 
 // Direct opens a connection past any pooler, with the limits of all others.
 func (a *App) Direct(ctx context.Context) (*pgx.Conn, error) {
-	return pgx.ConnectConfig(ctx, a.direct.Copy())
+	conn, err := pgx.ConnectConfig(ctx, a.direct.Copy())
+	if err != nil {
+		return nil, err
+	}
+	learnTypes(conn)
+	return conn, nil
 }
 
 // instance is the host's name and what tells two processes there apart.

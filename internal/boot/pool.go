@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onefold-dev/onefold/internal/store"
@@ -23,6 +25,9 @@ const (
 	connectTimeout    = 5 * time.Second
 )
 
+// maxConns bounds a pool where neither Config nor the URL does.
+const maxConns = 16
+
 // Limits are the settings a connection of a process with that lease must have,
 // by their Postgres names, in milliseconds.
 func Limits(lease time.Duration) map[string]time.Duration {
@@ -37,22 +42,29 @@ func Limits(lease time.Duration) map[string]time.Duration {
 // poolConfig is the pool of a process. A pooler refuses session settings it
 // does not know, so through one the limits must come from the role; check
 // looks whether they do.
-func poolConfig(c *Config) (*pgxpool.Config, error) {
+func poolConfig(c *Config, siblings *siblings) (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig(c.DatabaseURL)
 	if err != nil {
 		return nil, fmt.Errorf("read the database URL: %w", err)
 	}
-	pc.MaxConns = c.MaxConns
+	switch given, err := pgx.ParseConfig(c.DatabaseURL); {
+	case err != nil:
+		return nil, fmt.Errorf("read the database URL: %w", err)
+	case c.MaxConns > 0:
+		pc.MaxConns = c.MaxConns
+	case given.RuntimeParams["pool_max_conns"] == "":
+		pc.MaxConns = maxConns
+	}
 	pc.MaxConnLifetime = time.Hour
 	pc.MaxConnLifetimeJitter = 10 * time.Minute
 	pc.PingTimeout = 2 * time.Second
-	prepareConn(pc.ConnConfig, c)
+	prepareConn(pc.ConnConfig, c, siblings)
+	pc.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		learnTypes(conn)
+		return nil
+	}
 	if c.Pooled() {
 		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-		pc.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
-			learnTypes(conn)
-			return nil
-		}
 	} else {
 		limit(pc.ConnConfig, c.Lease)
 	}
@@ -60,17 +72,28 @@ func poolConfig(c *Config) (*pgxpool.Config, error) {
 }
 
 // directConfig is a connection past any pooler.
-func directConfig(c *Config) (*pgx.ConnConfig, error) {
-	cc, err := pgx.ParseConfig(c.DirectURL)
+func directConfig(c *Config, siblings *siblings) (*pgx.ConnConfig, error) {
+	pc, err := pgxpool.ParseConfig(c.DirectURL) // takes the pool's own settings out of the URL
 	if err != nil {
 		return nil, fmt.Errorf("read the direct database URL: %w", err)
 	}
-	prepareConn(cc, c)
-	limit(cc, c.Lease)
-	return cc, nil
+	prepareConn(pc.ConnConfig, c, siblings)
+	limit(pc.ConnConfig, c.Lease)
+	return pc.ConnConfig, nil
 }
 
-func prepareConn(cc *pgx.ConnConfig, c *Config) {
+// siblings are the connections of a process's pool, for the hooks of each of
+// them, which are made before the pool is.
+type siblings struct{ pool atomic.Pointer[pgxpool.Pool] }
+
+// drop closes them all, those in use once they are given back.
+func (s *siblings) drop() {
+	if p := s.pool.Load(); p != nil {
+		go p.Reset()
+	}
+}
+
+func prepareConn(cc *pgx.ConnConfig, c *Config, siblings *siblings) {
 	if cc.RuntimeParams["application_name"] == "" {
 		cc.RuntimeParams["application_name"] = "onefold-" + c.Service
 	}
@@ -78,6 +101,14 @@ func prepareConn(cc *pgx.ConnConfig, c *Config) {
 		cc.ConnectTimeout = connectTimeout
 	}
 	cc.OnNotice = store.NoteNotice
+	fatal := cc.OnPgError
+	cc.OnPgError = func(conn *pgconn.PgConn, e *pgconn.PgError) (keep bool) {
+		if store.Demoted(e) {
+			siblings.drop()
+			return false
+		}
+		return fatal(conn, e)
+	}
 }
 
 // limit sets the time limits, except those the operator put into the URL.
@@ -89,7 +120,7 @@ func limit(cc *pgx.ConnConfig, lease time.Duration) {
 	}
 }
 
-// learnTypes tells a connection that never asks the server for the types of
+// learnTypes tells a connection that may never ask the server for the types of
 // parameters what our ids are.
 func learnTypes(conn *pgx.Conn) {
 	m := conn.TypeMap()

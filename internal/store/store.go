@@ -85,8 +85,13 @@ func Away(err error) bool {
 		return !errors.Is(err, pgx.ErrNoRows)
 	}
 	return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "57") || strings.HasPrefix(pg.Code, "53") ||
-		pg.Code == "25006" || pg.Code == "55P03" || pg.Code == "25P03"
+		Demoted(err) || pg.Code == "55P03" || pg.Code == "25P03"
 }
+
+// Demoted says that the server takes no writes: it was the primary when the
+// connection was made, and is no longer. Such a connection is of no more use, and
+// neither are its siblings; new ones find the new primary.
+func Demoted(err error) bool { return SQLState(err) == "25006" }
 
 // null turns "" into NULL.
 func null(s string) *string {

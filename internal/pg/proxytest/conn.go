@@ -160,6 +160,7 @@ func (c *conn) request(m []byte) bool {
 	if !isCommit(text) {
 		c.note(text)
 		c.judge(c.p.silences())
+		c.p.hold(text, c.done)
 		return c.open()
 	}
 	c.mu.Lock()

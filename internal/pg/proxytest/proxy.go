@@ -6,6 +6,7 @@ package proxytest
 import (
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -42,6 +43,7 @@ type Proxy struct {
 	thawed chan struct{} // closed while traffic flows
 	silent []string
 	faults []*Fault
+	holds  []*Hold
 	conns  map[*conn]bool
 }
 
@@ -136,6 +138,47 @@ func (p *Proxy) take(statements []string) *Fault {
 		}
 	}
 	return nil
+}
+
+// Hold is one statement that is to wait on its way.
+type Hold struct {
+	match    string
+	reached  chan struct{}
+	released chan struct{}
+}
+
+// Reached is closed once the statement has come and waits.
+func (h *Hold) Reached() <-chan struct{} { return h.reached }
+
+// Release lets it go on, or keeps it from waiting at all.
+func (h *Hold) Release() { close(h.released) }
+
+// HoldAt makes the next statement with match in its text wait on its way to the
+// server, with all that its connection sends after it.
+func (p *Proxy) HoldAt(match string) *Hold {
+	h := &Hold{match: match, reached: make(chan struct{}), released: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holds = append(p.holds, h)
+	return h
+}
+
+// hold waits where a statement is to be held.
+func (p *Proxy) hold(statement string, cut <-chan struct{}) {
+	p.mu.Lock()
+	i := slices.IndexFunc(p.holds, func(h *Hold) bool { return strings.Contains(statement, h.match) })
+	if i < 0 {
+		p.mu.Unlock()
+		return
+	}
+	h := p.holds[i]
+	p.holds = slices.Delete(p.holds, i, i+1)
+	p.mu.Unlock()
+	close(h.reached)
+	select {
+	case <-h.released:
+	case <-cut:
+	}
 }
 
 func ran(statements []string, match string) bool {

@@ -182,3 +182,27 @@ func TestSilence(t *testing.T) {
 		t.Errorf("heard %v through a black hole", n)
 	}
 }
+
+// A held statement waits, and what others do happens before it.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	p, direct := setup(t)
+	conn := connect(t, p.URL())
+	h := p.HoldAt("INSERT INTO public.kept")
+	done := make(chan error, 1)
+	go func() { done <- insert(t.Context(), conn, 1) }()
+	await(t, "the statement", h.Reached())
+	if err := insert(t.Context(), direct, 2); err != nil {
+		t.Fatal(err)
+	}
+	if got := rows(t, direct); got != 1 {
+		t.Errorf("got %d rows while one insert is held, want 1", got)
+	}
+	h.Release()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := rows(t, direct); got != 2 {
+		t.Errorf("got %d rows, want 2", got)
+	}
+}
