@@ -46,6 +46,7 @@ const (
 
 	GateMoved           Point = "gate.moved"
 	GateActBeforeCommit Point = "gate.act_before_commit"
+	ShareBeforeCommit   Point = "gate.share_before_commit"
 
 	SQLEffectAfter      Point = "outbox.sql_effect_after"
 	EffectFetched       Point = "outbox.fetched"
@@ -67,7 +68,7 @@ var Points = []Point{
 	RequeueBeforeCommit,
 	HeartbeatBefore, IncarnationRegisters,
 	ReapBeforeCommit, ReapAfterCommit, SweepBeforeCommit, PurgeBeforeCommit,
-	GateMoved, GateActBeforeCommit,
+	GateMoved, GateActBeforeCommit, ShareBeforeCommit,
 	SQLEffectAfter, EffectFetched, MarkBeforeCommit, MarkAfterCommit,
 	SendBefore, SendAfter, OutcomeBeforeCommit, OutcomeAfterCommit,
 }

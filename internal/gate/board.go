@@ -68,6 +68,13 @@ func New(ctx context.Context, o Opts) (*Board, error) {
 	if err := b.ensure(ctx, o.Pool, o.Names); err != nil {
 		return nil, err
 	}
+	var rated []Name
+	for n := range b.limits.rates {
+		rated = append(rated, n)
+	}
+	if err := store.EnsureRates(ctx, o.Pool, rated); err != nil {
+		return nil, err
+	}
 	if err := b.refresh(ctx, o.Pool); err != nil {
 		return nil, err
 	}
