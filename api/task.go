@@ -32,6 +32,7 @@ type Task struct {
 	ExpiresAt    *time.Time      `json:"expires_at,omitempty"`
 	Usage        *Usage          `json:"usage,omitempty"`
 	TraceID      string          `json:"trace_id,omitempty"`
+	ParentID     string          `json:"parent_id,omitempty"` // the task that this one follows
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
 	Queue        *Queue          `json:"queue,omitempty"`
 	Cancel       *Cancelling     `json:"cancel,omitempty"` // in the answer to a cancel
@@ -100,6 +101,7 @@ type Effect struct {
 	Name        string      `json:"name"`
 	Type        string      `json:"type"`
 	Destination string      `json:"destination,omitempty"`
+	Reference   string      `json:"reference,omitempty"` // what the receiver knows it by where that is not its id; the follow-up task of type task
 	State       EffectState `json:"state"`
 	Attempts    int         `json:"attempts"`
 	NextAt      *time.Time  `json:"next_at,omitempty"`

@@ -87,6 +87,7 @@ CREATE TABLE onefold.attempts (
     orphaned boolean DEFAULT false NOT NULL,
     provider_hash text DEFAULT ''::text NOT NULL,
     sends integer DEFAULT 1 NOT NULL,
+    kept_effects bytea,
     CONSTRAINT attempts_billed_check CHECK ((billed = ANY (ARRAY['yes'::text, 'no'::text, 'unknown'::text]))),
     CONSTRAINT attempts_closed CHECK (((closed_at IS NULL) = (outcome IS NULL))),
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['succeeded'::text, 'not_sent'::text, 'refused'::text, 'rejected'::text, 'unauthorized'::text, 'unknown'::text, 'bad_output'::text, 'lost'::text, 'released'::text, 'cancelled'::text, 'failed'::text]))),
@@ -146,9 +147,58 @@ CREATE TABLE onefold.deliveries (
     late_outcome text,
     late_status integer,
     reply bytea,
+    answer text,
+    answer_status integer,
+    signed text[],
+    CONSTRAINT deliveries_answer_check CHECK ((answer = ANY (ARRAY['done'::text, 'not_done'::text, 'cannot_tell'::text]))),
     CONSTRAINT deliveries_closed CHECK (((closed_at IS NULL) = (outcome IS NULL))),
     CONSTRAINT deliveries_outcome_check CHECK ((outcome = ANY (ARRAY['delivered'::text, 'retry'::text, 'deferred'::text, 'unknown'::text, 'dead'::text, 'held'::text, 'lost'::text, 'not_sent'::text]))),
     CONSTRAINT deliveries_reply_check CHECK ((octet_length(reply) <= 16384))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE onefold.destination_secrets (
+    id text NOT NULL,
+    destination text NOT NULL,
+    purpose text NOT NULL,
+    sealed bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    retires_at timestamp with time zone,
+    CONSTRAINT destination_secrets_id_check CHECK ((id <> ''::text)),
+    CONSTRAINT destination_secrets_purpose_check CHECK ((purpose = ANY (ARRAY['sign'::text, 'auth'::text])))
+);
+
+CREATE TABLE onefold.destination_tests (
+    id uuid NOT NULL,
+    destination text NOT NULL,
+    actor text NOT NULL,
+    requested_at timestamp with time zone DEFAULT now() NOT NULL,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    class text,
+    status integer,
+    code text,
+    message text,
+    total_ms integer,
+    reply bytea
+);
+
+CREATE TABLE onefold.destinations (
+    name text NOT NULL,
+    body bytea NOT NULL,
+    url_shown text NOT NULL,
+    url bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT destinations_name_check CHECK ((name <> ''::text))
+);
+
+CREATE TABLE onefold.effect_orders (
+    tenant text NOT NULL,
+    destination text NOT NULL,
+    key text NOT NULL,
+    last bigint NOT NULL,
+    CONSTRAINT effect_orders_last_check CHECK ((last > 0))
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
 
@@ -179,6 +229,10 @@ CREATE TABLE onefold.effects (
     finished_at timestamp with time zone,
     error_code text,
     error_message text,
+    reference text,
+    order_key text,
+    order_seq bigint,
+    asked smallint DEFAULT 0 NOT NULL,
     CONSTRAINT effects_outcome_check CHECK ((outcome = ANY (ARRAY['succeeded'::text, 'failed'::text, 'unknown'::text, 'cancelled'::text]))),
     CONSTRAINT effects_owned CHECK ((((state = 'delivering'::text) = (owner IS NOT NULL)) AND ((owner IS NULL) = (token IS NULL)))),
     CONSTRAINT effects_settled CHECK (((state = ANY (ARRAY['waiting'::text, 'delivering'::text, 'held'::text])) = (finished_at IS NULL))),
@@ -499,7 +553,8 @@ CREATE TABLE onefold.workers (
     providers text[] DEFAULT '{}'::text[] NOT NULL,
     started_at timestamp with time zone DEFAULT now() NOT NULL,
     expires_at timestamp with time zone NOT NULL,
-    stopped_at timestamp with time zone
+    stopped_at timestamp with time zone,
+    identity text
 )
 WITH (fillfactor='50');
 
@@ -521,6 +576,18 @@ ALTER TABLE ONLY onefold.budgets
 
 ALTER TABLE ONLY onefold.deliveries
     ADD CONSTRAINT deliveries_pkey PRIMARY KEY (effect_id, epoch);
+
+ALTER TABLE ONLY onefold.destination_secrets
+    ADD CONSTRAINT destination_secrets_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY onefold.destination_tests
+    ADD CONSTRAINT destination_tests_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY onefold.destinations
+    ADD CONSTRAINT destinations_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY onefold.effect_orders
+    ADD CONSTRAINT effect_orders_pkey PRIMARY KEY (tenant, destination, key);
 
 ALTER TABLE ONLY onefold.effects
     ADD CONSTRAINT effects_once UNIQUE (task_id, run, name);
@@ -595,7 +662,13 @@ CREATE INDEX audit_target ON onefold.audit USING btree (target_type, target_id, 
 
 CREATE INDEX deliveries_open ON onefold.deliveries USING btree (incarnation) WHERE (closed_at IS NULL);
 
+CREATE INDEX destination_secrets_of ON onefold.destination_secrets USING btree (destination, purpose, created_at);
+
+CREATE INDEX destination_tests_open ON onefold.destination_tests USING btree (requested_at) WHERE (started_at IS NULL);
+
 CREATE INDEX effects_awake ON onefold.effects USING btree (destination, next_at) WHERE ((finished_at IS NULL) AND (job_id IS NOT NULL));
+
+CREATE INDEX effects_order ON onefold.effects USING btree (tenant, destination, order_key, order_seq) WHERE ((order_key IS NOT NULL) AND (state <> ALL (ARRAY['delivered'::text, 'discarded'::text])));
 
 CREATE INDEX effects_parked ON onefold.effects USING btree (destination, next_at) WHERE ((finished_at IS NULL) AND (job_id IS NULL));
 
@@ -631,6 +704,9 @@ ALTER TABLE ONLY onefold.attempts
 
 ALTER TABLE ONLY onefold.deliveries
     ADD CONSTRAINT deliveries_effect_id_fkey FOREIGN KEY (effect_id) REFERENCES onefold.effects(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY onefold.destination_secrets
+    ADD CONSTRAINT destination_secrets_destination_fkey FOREIGN KEY (destination) REFERENCES onefold.destinations(name) ON DELETE CASCADE;
 
 ALTER TABLE ONLY onefold.effects
     ADD CONSTRAINT effects_task_id_fkey FOREIGN KEY (task_id) REFERENCES onefold.tasks(id) ON DELETE RESTRICT;

@@ -92,6 +92,18 @@ func ChildKey(taskID string, run int, name string) string {
 	return hashed + hex.EncodeToString(sum[:])
 }
 
+// FollowKey returns the key of the follow-up task that an effect with a key of
+// its own creates: one task for each value of it. No caller can send it, and it
+// is never a [ChildKey].
+func FollowKey(own string) string {
+	const plain, hashed = ReservedPrefix + "key:", ReservedPrefix + "key-sha256:"
+	if key := plain + own; len(key) <= MaxKeyBytes && firstInvisible(key) < 0 {
+		return key
+	}
+	sum := sha256.Sum256([]byte(own))
+	return hashed + hex.EncodeToString(sum[:])
+}
+
 // headerKey reads the key from one header value.
 func headerKey(value string) (string, *Error) {
 	value = strings.Trim(value, " \t")

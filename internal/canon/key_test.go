@@ -177,3 +177,24 @@ func TestChildKey(t *testing.T) {
 		}
 	}
 }
+
+func TestFollowKey(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	for _, own := range []string{"2026-03-01", "a b", "ä", "", strings.Repeat("x", 300), strings.Repeat("x", 301), "task:1:a"} {
+		key := canon.FollowKey(own)
+		if len(key) > canon.MaxKeyBytes || canon.CheckKey(key) == nil {
+			t.Errorf("%.20q: got %s, want at most 255 bytes that no caller can send", own, key)
+		}
+		if other, twice := seen[key]; twice {
+			t.Errorf("%.20q and %.20q have one key", own, other)
+		}
+		seen[key] = own
+		if canon.FollowKey(own) != key {
+			t.Errorf("%.20q: another key the second time", own)
+		}
+	}
+	if canon.FollowKey("0190:1:a") == canon.ChildKey("0190", 1, "a") {
+		t.Error("a key of its own is that of a run")
+	}
+}

@@ -6,7 +6,7 @@ package config
 func Built(getenv func(string) string) Opts {
 	return Opts{
 		ProviderTypes: map[string]bool{"openai": true},
-		EffectTypes:   map[string]bool{"webhook": true, "sql": true, "http": true, "email": true},
+		EffectTypes:   map[string]bool{"webhook": true, "sql": true, "http": true, "email": true, "task": true},
 		Getenv:        getenv,
 	}
 }

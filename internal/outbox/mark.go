@@ -104,7 +104,7 @@ func (o *Outbox) plan(ids []task.ID, seen map[task.ID]store.EffectSeen) plan {
 		}
 		done[id] = true
 		var after *time.Duration
-		to := o.Config.Destinations[e.Destination]
+		to := o.destination(e.Destination)
 		switch {
 		case !e.Due:
 		case !able:
@@ -138,7 +138,7 @@ func (o *Outbox) plan(ids []task.ID, seen map[task.ID]store.EffectSeen) plan {
 func (o *Outbox) recheck(ctx context.Context, full []string) {
 	next := map[string]int{}
 	for _, d := range full {
-		if n := o.flights.free(d, o.limit(o.Config.Destinations[d])); n > 0 {
+		if n := o.flights.free(d, o.limit(o.destination(d))); n > 0 {
 			next[d] = n
 		}
 	}

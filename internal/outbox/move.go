@@ -49,7 +49,7 @@ func (o *Outbox) Move(ctx context.Context, tx pgx.Tx, all []Moved) (moved map[ta
 			jobs = append(jobs, *m.Row.JobID)
 		}
 		apply(m.Row, m.Move)
-		settled = append(settled, Settled{Row: m.Row, Kind: m.Kind})
+		settled = append(settled, Settled{Row: m.Row, Kind: m.Kind, Answered: m.Move.Effects})
 	}
 	if err := store.DeleteWakes(ctx, tx, jobs); err != nil {
 		return nil, nil, err

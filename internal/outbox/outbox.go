@@ -110,6 +110,9 @@ func New(opts Opts) *Outbox {
 	return o
 }
 
+// destination is where effects of that name go, or nil.
+func (o *Outbox) destination(name string) *config.Destination { return o.Config.Destinations[name] }
+
 // Close serves what is queued. The caller has stopped fetching wake-ups and waited for those at work.
 func (o *Outbox) Close() {
 	if o.Pool != nil {

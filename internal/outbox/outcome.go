@@ -28,6 +28,7 @@ const (
 type ending struct {
 	store.DeliveryEnd
 	destination string
+	order       *store.OrderKey // nil: it has none
 	jobID       *int64
 	owner       task.ID
 	number      int32
@@ -104,12 +105,19 @@ func (o *Outbox) wakeAfter(ctx context.Context, tx pgx.Tx, ends []*ending, ended
 			wakes = append(wakes, store.EffectWake{ID: e.ID})
 		}
 		if _, counted := next[e.destination]; !counted {
-			next[e.destination] = o.flights.free(e.destination, o.limit(o.Config.Destinations[e.destination]))
+			next[e.destination] = o.flights.free(e.destination, o.limit(o.destination(e.destination)))
 		}
 		next[e.destination]++ // the place this one is about to leave
 	}
 	if err := store.DeleteWakes(ctx, tx, jobs); err != nil {
 		return 0, err
+	}
+	freed, err := store.AdvanceOrders(ctx, tx, finishedOrders(ends, ended))
+	if err != nil {
+		return 0, err
+	}
+	for d, n := range freed {
+		next[d] = max(next[d], min(n, o.Window))
 	}
 	own, err := store.WakeEffects(ctx, tx, wakes, job.EffectQueue, o.Window)
 	if err != nil {
@@ -117,6 +125,19 @@ func (o *Outbox) wakeAfter(ctx context.Context, tx pgx.Tx, ends []*ending, ended
 	}
 	others, err := store.WakeNextEffects(ctx, tx, next, job.EffectQueue)
 	return own + others, err
+}
+
+// finishedOrders are the order keys of which an effect is delivered now.
+func finishedOrders(ends []*ending, ended map[task.ID]bool) []store.OrderKey {
+	seen := map[store.OrderKey]bool{}
+	var keys []store.OrderKey
+	for _, e := range ends {
+		if e.order != nil && ended[e.ID] && e.To == api.EffectDelivered && !seen[*e.order] {
+			seen[*e.order] = true
+			keys = append(keys, *e.order)
+		}
+	}
+	return keys
 }
 
 // keepRest looks at the endings that met no row. One whose delivery is closed by its own outcome was committed by an

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -26,21 +27,19 @@ const typeEmail = "email"
 
 // Settled is a task that has just been moved into succeeded, failed, unknown or cancelled in a transaction.
 type Settled struct {
-	// Row is the task as it stands after the move: State, Run, Result, ErrorCode and ErrorMessage filled, and Input
-	// where [NeedsInput] says so.
+	// Row is the task as it stands after the move: State, Run, Result, ErrorCode and ErrorMessage filled, Effects as
+	// they were submitted, and Input where [NeedsInput] says so.
 	Row *task.Row
 	// Kind is the configuration the task runs under.
 	Kind *config.Kind
+	// Answered are the effects that the service which did the work asked for, a JSON array as it came.
+	Answered []byte
 }
 
 // HasEffects says whether the outcome state has any effect at all, so that Settle has something to do for it.
-func HasEffects(kind *config.Kind, state api.State, _ *task.Row) bool {
-	for i := range kind.Effects {
-		if kind.Effects[i].On.Matches(string(state)) {
-			return true
-		}
-	}
-	return false
+func HasEffects(kind *config.Kind, state api.State, row *task.Row) bool {
+	specs, err := specsOf(Settled{Row: row, Kind: kind})
+	return err != nil || slices.ContainsFunc(specs, func(e spec) bool { return e.On.Matches(string(state)) })
 }
 
 // NeedsInput says whether Settle needs the task's input for that outcome: templates may name it.
@@ -49,15 +48,13 @@ func NeedsInput(kind *config.Kind, state api.State, row *task.Row) bool {
 }
 
 // Alone says whether the outcome has effects that are done in the finishing transaction, so that the task must be
-// settled in one of its own: they take locks and time that are the operator's.
-func Alone(kind *config.Kind, state api.State) bool {
-	for i := range kind.Effects {
-		e := &kind.Effects[i]
-		if (e.Type == typeSQL || e.Type == typeTask) && e.On.Matches(string(state)) {
-			return true
-		}
-	}
-	return false
+// settled in one of its own: they take locks and time that are the operator's. row has its Effects; answered are those
+// of the service's answer, if any.
+func Alone(kind *config.Kind, state api.State, row *task.Row, answered []byte) bool {
+	specs, _ := specsOf(Settled{Row: row, Kind: kind, Answered: answered})
+	return slices.ContainsFunc(specs, func(e spec) bool {
+		return (e.Type == typeSQL || e.Type == typeTask) && e.On.Matches(string(state))
+	})
 }
 
 // EffectError says that an effect of a succeeded task could not be made. The transaction is of no more use: the task
@@ -77,8 +74,9 @@ func (e *EffectError) Error() string { return "effect " + e.Name + ": " + e.Mess
 func (e *EffectError) Unwrap() error { return e.err }
 
 // Settle makes the effects of each outcome in the transaction that settles the task: rendered, inserted with their
-// wake-ups, sql effects executed. After the commit the caller tells job.Notifier the queues returned. If the
-// transaction commits, every outcome in it has its effects; if the process dies before, neither is there.
+// wake-ups, sql effects executed, follow-up tasks inserted. After the commit the caller tells job.Notifier the queues
+// returned. If the transaction commits, every outcome in it has its effects; if the process dies before, neither is
+// there.
 //
 // The error is an *EffectError where an effect of a succeeded task is at fault. A broken effect of any other outcome
 // does not keep the task from moving: it is inserted dead, with the reason. Tasks for which Alone holds come one in a
@@ -86,53 +84,71 @@ func (e *EffectError) Unwrap() error { return e.err }
 func (o *Outbox) Settle(ctx context.Context, tx pgx.Tx, settled []Settled) (queues []string, err error) {
 	var news []store.NewEffect
 	for _, s := range settled {
-		made, err := o.settle(ctx, tx, s)
+		made, woken, err := o.settle(ctx, tx, s)
 		if err != nil {
 			return nil, err
 		}
-		news = append(news, made...)
+		news, queues = append(news, made...), append(queues, woken...)
 	}
-	woken, err := store.InsertEffects(ctx, tx, news, job.EffectQueue, o.Window)
-	if err != nil || woken == 0 {
+	if err := order(ctx, tx, news); err != nil {
 		return nil, err
 	}
-	return []string{job.EffectQueue}, nil
+	woken, err := store.InsertEffects(ctx, tx, news, job.EffectQueue, o.Window)
+	if err != nil {
+		return nil, err
+	}
+	if woken > 0 {
+		queues = append(queues, job.EffectQueue)
+	}
+	return queues, nil
 }
 
-func (o *Outbox) settle(ctx context.Context, tx pgx.Tx, s Settled) ([]store.NewEffect, error) {
+func (o *Outbox) settle(ctx context.Context, tx pgx.Tx, s Settled) (news []store.NewEffect, queues []string, err error) {
 	r := s.Row
 	if s.Kind == nil {
-		return nil, fmt.Errorf("settle task %s: its configuration is not known", r.ID)
+		return nil, nil, fmt.Errorf("settle task %s: its configuration is not known", r.ID)
 	}
 	if !r.State.Settled() {
-		return nil, fmt.Errorf("settle task %s: it is %s", r.ID, r.State)
+		return nil, nil, fmt.Errorf("settle task %s: it is %s", r.ID, r.State)
 	}
-	if !HasEffects(s.Kind, r.State, r) {
-		return nil, nil
+	specs, broken := specsOf(s)
+	if broken != nil && r.State == api.Succeeded {
+		return nil, nil, broken
 	}
-	rendered, errs := s.Kind.RenderEach(string(r.State), templateData(r))
-	news := make([]store.NewEffect, len(rendered))
-	for i := range rendered {
-		e := &rendered[i]
-		news[i] = store.NewEffect{
+	var children []*child
+	for _, m := range o.render(r, specs) {
+		e := &m.rendered
+		news = append(news, store.NewEffect{
 			ID: e.ID, TaskID: r.ID, Tenant: r.Tenant, Run: r.Run, Name: e.Name, Outcome: r.State, Type: e.Type,
-			Destination: e.Destination, Method: e.Method, Path: e.Path, Body: e.Body, State: api.EffectWaiting,
+			Destination: e.Destination, Method: e.Method, Path: e.Path, Body: e.Body, Reference: e.Reference, Order: e.Order,
+			State: api.EffectWaiting,
+		})
+		row := &news[len(news)-1]
+		if m.refused != nil {
+			row.State, row.Code, row.Message = api.EffectDead, m.refused.Code, m.refused.Message
+			continue
 		}
-		var broken *EffectError
-		if errs[i] != nil {
-			broken = renderError(e.Name, errs[i])
-		} else {
-			broken = o.perform(ctx, tx, e, &news[i])
+		broken := m.broken
+		if broken == nil {
+			broken = o.perform(ctx, tx, e, row)
+		}
+		if broken == nil && e.Type == typeTask {
+			c, wrong := o.child(r, e)
+			if broken = wrong; wrong == nil {
+				c.at = len(news) - 1
+				children = append(children, c)
+			}
 		}
 		if broken == nil {
 			continue
 		}
 		if r.State == api.Succeeded || tx.Conn().IsClosed() {
-			return nil, broken
+			return nil, nil, broken
 		}
-		news[i].State, news[i].Code, news[i].Message = api.EffectDead, broken.Code, broken.Message
+		row.State, row.Code, row.Message = api.EffectDead, broken.Code, broken.Message
 	}
-	return news, nil
+	queues, err = o.follow(ctx, tx, r, children, news)
+	return news, queues, err
 }
 
 // perform does what belongs into the transaction and encodes what leaves later.
@@ -146,7 +162,7 @@ func (o *Outbox) perform(ctx context.Context, tx pgx.Tx, e *config.RenderedEffec
 		}
 		return broken
 	case typeTask:
-		return renderError(e.Name, api.Errorf(api.CodeRenderFailed, "effects of type task are not available in this version"))
+		return nil
 	}
 	headers := e.Headers
 	if e.Type == typeEmail {

@@ -142,7 +142,7 @@ func TestHasEffectsAndAlone(t *testing.T) {
 	want := map[api.State]answer{api.Succeeded: {true, true}, api.Failed: {true, false}, api.Unknown: {}, api.Cancelled: {}}
 	got := map[api.State]answer{}
 	for s := range want {
-		got[s] = answer{outbox.HasEffects(k, s, nil) && outbox.NeedsInput(k, s, nil), outbox.Alone(k, s)}
+		got[s] = answer{outbox.HasEffects(k, s, &task.Row{}) && outbox.NeedsInput(k, s, &task.Row{}), outbox.Alone(k, s, &task.Row{}, nil)}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

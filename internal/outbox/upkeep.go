@@ -100,7 +100,7 @@ func (o *Outbox) lostMove(l store.LostEffect) store.LostMove {
 		LostEffect: l, To: api.EffectUnknown, Code: CodeOutcomeUnknown,
 		Message: "the worker was lost while it delivered this; it may have arrived",
 	}
-	to := o.Config.Destinations[l.Destination]
+	to := o.destination(l.Destination)
 	if to == nil || to.Repeat != config.RepeatSafe {
 		return m
 	}
@@ -123,6 +123,13 @@ func (o *Outbox) SweepEffects(ctx context.Context, tx pgx.Tx, lease time.Duratio
 		return Round{}, err
 	}
 	if err := store.DeleteWakes(ctx, tx, jobs); err != nil {
+		return Round{}, err
+	}
+	stuck, err := store.StuckOrders(ctx, tx, most)
+	if err != nil {
+		return Round{}, err
+	}
+	if _, err := store.AdvanceOrders(ctx, tx, stuck); err != nil {
 		return Round{}, err
 	}
 	idle, err := store.IdleDestinations(ctx, tx, o.PerDestination)

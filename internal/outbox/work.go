@@ -48,7 +48,7 @@ func (o *Outbox) Work(ctx context.Context, id uuid.UUID) {
 }
 
 func (o *Outbox) deliver(ctx context.Context, c *claimed) {
-	to := o.Config.Destinations[c.Destination]
+	to := o.destination(c.Destination)
 	line := telemetry.NewLine(o.Log, telemetry.MsgDelivery,
 		slog.String("tenant", c.Tenant), slog.String("task_id", c.TaskID.String()), slog.Int("run", int(c.Run)),
 		slog.String("effect_id", c.ID.String()), slog.String("effect_name", c.Name), slog.String("effect_type", c.Type),
@@ -178,6 +178,9 @@ func newEnding(c *claimed, v Verdict, out Outcome, took time.Duration) *ending {
 			Status: out.Status, Code: v.Code, Message: v.Message, Took: took,
 		},
 		destination: c.Destination, jobID: c.JobID, owner: c.owner, number: c.Attempts,
+	}
+	if k, ordered := c.OrderKey(); ordered {
+		e.order = &k
 	}
 	if v.To != api.EffectDelivered {
 		e.Reply = out.Reply

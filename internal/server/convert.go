@@ -50,11 +50,10 @@ func strongTag(hash []byte) string { return `"` + hex.EncodeToString(hash) + `"`
 func wireEffect(e store.Effect) api.Effect {
 	w := api.Effect{
 		ID: e.ID.String(), TaskID: e.TaskID.String(), Run: int(e.Run), Name: e.Name, Type: e.Type, Destination: e.Destination,
-		State: e.State, Attempts: int(e.Attempts), CreatedAt: e.CreatedAt.UTC(), FinishedAt: utc(e.FinishedAt),
+		Reference: e.Reference, State: e.State, Attempts: int(e.Attempts), CreatedAt: e.CreatedAt.UTC(), FinishedAt: utc(e.FinishedAt),
 	}
 	if e.State == api.EffectWaiting {
-		next := e.NextAt.UTC()
-		w.NextAt = &next
+		w.NextAt = utc(e.NextAt) // none while it waits for another of its order
 	}
 	if e.ErrorCode != "" {
 		w.Error = taskError(e.ErrorCode, e.ErrorMessage, e.State == api.EffectDead)

@@ -130,6 +130,8 @@ type AttemptEnd struct {
 	Partial    []byte
 	Reply      []byte
 	Late       []byte // a whole reply that came when it was not wanted any more
+	// Effects are those that the service asked for with Kept.
+	Effects []byte
 	// Kept is a result that could not be stored with its effects; resolve with
 	// action finish stores it without another call.
 	Kept         []byte
@@ -178,6 +180,7 @@ SET closed_at = now(),
     partial = $23,
     reply = $24,
     kept_result = $25,
+    kept_effects = CASE WHEN $25::bytea IS NOT NULL THEN $31::bytea END,
     finish_reason = $26,
     truncated = $27,
     orphaned = $28,
@@ -196,7 +199,7 @@ func QueueCloseAttempt(b *pgx.Batch, f task.Fence, a AttemptEnd) {
 	b.Queue(closeAttempt, f.ID, f.Epoch, f.Token, a.Outcome, a.Counted, null(a.Code), null(a.Message), null(a.Phase), status,
 		null(a.Model), null(a.RequestID), a.Sent, ms(a.Connect), ms(a.FirstByte), ms(a.Total), a.Bytes,
 		t[0], t[1], t[2], t[3], null(a.Usage.Cost), billed(a.Billed), a.Partial, a.Reply, a.Kept, null(a.FinishReason), a.Truncated,
-		a.Orphaned, a.Late, a.Sends)
+		a.Orphaned, a.Late, a.Sends, a.Effects)
 }
 
 // KeepLateResult keeps what came back to a worker that no longer owns its task, on
@@ -249,23 +252,31 @@ SELECT coalesce((SELECT outcome FROM onefold.attempts WHERE task_id = $1 AND epo
 	return outcome, nil
 }
 
+// Kept is a result that could not be stored with its effects.
+type Kept struct {
+	Result       []byte
+	Effects      []byte // those that the service asked for with it
+	FinishReason string
+	Truncated    bool
+}
+
 // KeptResult reads the result that the newest attempt of a run brought and that
-// could not be stored with its effects; nil when there is none.
-func KeptResult(ctx context.Context, db DBTX, id task.ID, run int32) (result []byte, finishReason string, truncated bool, err error) {
+// could not be stored with its effects; Result is nil when there is none.
+func KeptResult(ctx context.Context, db DBTX, id task.ID, run int32) (k Kept, err error) {
 	rows, err := db.Query(ctx, `
-SELECT kept_result, coalesce(finish_reason, ''), truncated
+SELECT kept_result, kept_effects, coalesce(finish_reason, ''), truncated
 FROM onefold.attempts
 WHERE task_id = $1 AND run = $2 AND kept_result IS NOT NULL
 ORDER BY epoch DESC
 LIMIT 1`, id, run)
 	if err != nil {
-		return nil, "", false, fmt.Errorf("read kept result: %w", err)
+		return k, fmt.Errorf("read kept result: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := rows.Scan(&result, &finishReason, &truncated); err != nil {
-			return nil, "", false, fmt.Errorf("read kept result: %w", err)
+		if err := rows.Scan(&k.Result, &k.Effects, &k.FinishReason, &k.Truncated); err != nil {
+			return k, fmt.Errorf("read kept result: %w", err)
 		}
 	}
-	return result, finishReason, truncated, rows.Err()
+	return k, rows.Err()
 }

@@ -64,6 +64,13 @@ type MarkedEffect struct {
 	Path     string
 	Headers  []byte
 	Body     []byte
+	Order    string // "" = none
+	Asked    int16  // checks since the last delivery of unknown outcome
+}
+
+// OrderKey names its order; false where it has none.
+func (e *MarkedEffect) OrderKey() (OrderKey, bool) {
+	return OrderKey{Tenant: e.Tenant, Destination: e.Destination, Key: e.Order}, e.Order != ""
 }
 
 // markEffect counts the attempt and opens the delivery's row.
@@ -88,13 +95,13 @@ FROM m`
 const markedColumns = `
     m.id, m.task_id, m.tenant, m.run, m.name, m.outcome, m.type, coalesce(m.destination, ''), m.created_at, m.state, m.epoch,
     m.attempts, m.unclear, m.token, m.job_id, m.misses, coalesce(now() - m.first_miss_at, interval '0'),
-    coalesce(m.method, ''), coalesce(m.path, ''), m.headers, m.body`
+    coalesce(m.method, ''), coalesce(m.path, ''), m.headers, m.body, coalesce(m.reference, ''), coalesce(m.order_key, ''), m.asked`
 
 func (e *MarkedEffect) targets() []any {
 	return []any{
 		&e.ID, &e.TaskID, &e.Tenant, &e.Run, &e.Name, &e.Outcome, &e.Type, &e.Destination, &e.CreatedAt, &e.State, &e.Epoch,
 		&e.Attempts, &e.Unclear, &e.Token, &e.JobID, &e.Misses, &e.FirstGap,
-		&e.Method, &e.Path, &e.Headers, &e.Body,
+		&e.Method, &e.Path, &e.Headers, &e.Body, &e.Reference, &e.Order, &e.Asked,
 	}
 }
 

@@ -25,6 +25,10 @@ type NewEffect struct {
 	Path        string
 	Headers     []byte // a JSON object
 	Body        []byte
+	Reference   string // what an outside API knows it by, or the follow-up task's id
+	Order       string // "" = none
+	OrderSeq    int64
+	Behind      bool // an earlier effect of its order is open
 	// State is waiting; delivered where it was done in this transaction; dead
 	// where it could not be made, for the reason in Code and Message.
 	State         api.EffectState
@@ -38,11 +42,12 @@ type NewEffect struct {
 const insertEffects = `
 WITH r AS (
     SELECT u.*,
-           row_number() OVER (PARTITION BY u.destination, u.state ORDER BY u.id) AS place
+           row_number() OVER (PARTITION BY u.destination, u.state, u.behind ORDER BY u.id) AS place
     FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::text[], $8::text[],
-        $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::text[], $14::text[], $17::text[])
+        $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::text[], $14::text[], $17::text[],
+        $18::text[], $19::text[], $20::bigint[], $21::boolean[])
         AS u (id, task_id, tenant, run, name, outcome, type, destination, method, path, headers, body, state,
-            error_code, error_message)
+            error_code, error_message, reference, order_key, order_seq, behind)
 ), busy AS (
     SELECT d.destination,
            (SELECT count(*)
@@ -56,11 +61,12 @@ WITH r AS (
     FROM (SELECT DISTINCT r.destination FROM r WHERE r.state = 'waiting') AS d
 ), new AS (
     INSERT INTO onefold.effects (id, task_id, tenant, run, name, outcome, type, destination, method, path, headers, body,
-        state, error_code, error_message, finished_at, job_id)
+        state, error_code, error_message, reference, order_key, order_seq, next_at, finished_at, job_id)
     SELECT r.id, r.task_id, r.tenant, r.run, r.name, r.outcome, r.type, r.destination, r.method, r.path, r.headers, r.body,
-           r.state, r.error_code, r.error_message,
+           r.state, r.error_code, r.error_message, r.reference, r.order_key, r.order_seq,
+           CASE WHEN r.behind THEN 'infinity' ELSE now() END,
            CASE WHEN r.state <> 'waiting' THEN now() END,
-           CASE WHEN r.state = 'waiting' AND r.place + b.n <= $15 THEN nextval('onefold.river_job_id_seq') END
+           CASE WHEN r.state = 'waiting' AND NOT r.behind AND r.place + b.n <= $15 THEN nextval('onefold.river_job_id_seq') END
     FROM r
     LEFT JOIN busy AS b USING (destination)
     ORDER BY r.id
@@ -84,14 +90,19 @@ func InsertEffects(ctx context.Context, db DBTX, news []NewEffect, queue string,
 	tenants, names, outcomes, types, states := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	dests, methods, paths, codes, messages := make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n)
 	headers, bodies := make([][]byte, n), make([][]byte, n)
+	references, orders, seqs, behind := make([]*string, n), make([]*string, n), make([]*int64, n), make([]bool, n)
 	for i, e := range news {
 		ids[i], tasks[i], runs[i], tenants[i], names[i] = e.ID, e.TaskID, e.Run, e.Tenant, e.Name
 		outcomes[i], types[i], states[i] = string(e.Outcome), e.Type, string(e.State)
 		dests[i], methods[i], paths[i] = null(e.Destination), null(e.Method), null(e.Path)
 		codes[i], messages[i], headers[i], bodies[i] = null(e.Code), null(e.Message), e.Headers, e.Body
+		references[i], orders[i], behind[i] = null(e.Reference), null(e.Order), e.Behind
+		if e.Order != "" {
+			seqs[i] = &e.OrderSeq
+		}
 	}
 	tag, err := db.Exec(ctx, insertEffects, ids, tasks, tenants, runs, names, outcomes, types, dests, methods, paths,
-		headers, bodies, states, codes, window, queue, messages)
+		headers, bodies, states, codes, window, queue, messages, references, orders, seqs, behind)
 	if err != nil {
 		return 0, fmt.Errorf("insert effects: %w", err)
 	}
@@ -111,7 +122,8 @@ type Effect struct {
 	CreatedAt    time.Time
 	State        api.EffectState
 	Epoch        int64
-	NextAt       time.Time
+	NextAt       *time.Time // nil while it is behind another of its order
+	Reference    string
 	Attempts     int32
 	Unclear      bool
 	FinishedAt   *time.Time
@@ -123,8 +135,8 @@ type Effect struct {
 // tenant is an instance key's: it sees every tenant.
 func EffectsOfTask(ctx context.Context, db DBTX, tenant string, id task.ID) ([]Effect, error) {
 	rows, err := db.Query(ctx, `
-SELECT id, task_id, tenant, run, name, outcome, type, coalesce(destination, ''), created_at, state, epoch, next_at,
-       attempts, unclear, finished_at, coalesce(error_code, ''), coalesce(error_message, '')
+SELECT id, task_id, tenant, run, name, outcome, type, coalesce(destination, ''), created_at, state, epoch, nullif(next_at, 'infinity'),
+       coalesce(reference, ''), attempts, unclear, finished_at, coalesce(error_code, ''), coalesce(error_message, '')
 FROM onefold.effects
 WHERE task_id = $1 AND ($2 = '' OR tenant = $2)
 ORDER BY id`, id, tenant)
@@ -134,11 +146,24 @@ ORDER BY id`, id, tenant)
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Effect, error) {
 		var e Effect
 		err := row.Scan(&e.ID, &e.TaskID, &e.Tenant, &e.Run, &e.Name, &e.Outcome, &e.Type, &e.Destination, &e.CreatedAt, &e.State,
-			&e.Epoch, &e.NextAt, &e.Attempts, &e.Unclear, &e.FinishedAt, &e.ErrorCode, &e.ErrorMessage)
+			&e.Epoch, &e.NextAt, &e.Reference, &e.Attempts, &e.Unclear, &e.FinishedAt, &e.ErrorCode, &e.ErrorMessage)
 		return e, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read effects: %w", err)
 	}
 	return out, nil
+}
+
+func countDestinations(rows pgx.Rows) (map[string]int, error) {
+	defer rows.Close()
+	out := map[string]int{}
+	for rows.Next() {
+		var d string
+		if err := rows.Scan(&d); err != nil {
+			return nil, fmt.Errorf("count effects by destination: %w", err)
+		}
+		out[d]++
+	}
+	return out, rows.Err()
 }

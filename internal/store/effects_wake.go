@@ -26,7 +26,7 @@ WITH r AS (
            row_number() OVER (PARTITION BY e.destination ORDER BY e.next_at, e.id) AS place
     FROM onefold.effects AS e
     JOIN unnest($1::uuid[], $2::interval[]) AS q (id, after) USING (id)
-    WHERE e.id = ANY ($1) AND e.state = 'waiting'
+    WHERE e.id = ANY ($1) AND e.state = 'waiting' AND e.next_at < 'infinity' -- not behind another of its order
 ), busy AS (
     SELECT d.destination,
            (SELECT count(*)

@@ -71,6 +71,7 @@ type Move struct {
 	Truncated     bool
 	AddBilled     api.Billed
 	Retention     time.Duration // of the key, once the state is final
+	Effects       []byte        // those that the service asked for with Result; no column of the row
 }
 
 // Stay is the move that changes nothing of r yet: the caller sets what moves.

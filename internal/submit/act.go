@@ -146,10 +146,11 @@ func (s *Service) resolution(ctx context.Context, tx pgx.Tx, r *task.Row, how Re
 			return m, err
 		}
 	} else {
-		m.Result, m.FinishReason, m.Truncated, err = store.KeptResult(ctx, tx, r.ID, r.Run)
+		kept, err := store.KeptResult(ctx, tx, r.ID, r.Run)
 		if err != nil {
 			return m, err
 		}
+		m.Result, m.FinishReason, m.Truncated, m.Effects = kept.Result, kept.FinishReason, kept.Truncated, kept.Effects
 		if m.Result == nil {
 			return m, conflict(r, "there is no kept result to finish with")
 		}

@@ -32,7 +32,7 @@ func (s *Service) Many(ctx context.Context, requests []Request) []Outcome {
 	for i, r := range requests {
 		n, kind, err := prepare(s.Kinds.Newest, r)
 		if err == nil {
-			err = checkNew(ctx, s.Pool, n)
+			err = s.checkNew(ctx, n, kind)
 		}
 		if err != nil {
 			out[i].Err = s.failed(err)

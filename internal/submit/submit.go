@@ -94,7 +94,7 @@ func (s *Service) Submit(ctx context.Context, r Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	if err := checkNew(ctx, s.Pool, n); err != nil {
+	if err := s.checkNew(ctx, n, kind); err != nil {
 		return Answer{}, s.failed(err)
 	}
 	got, err := s.inserts.Do(ctx, n)
@@ -143,9 +143,8 @@ func prepare(newest Newest, r Request) (*store.New, *config.Kind, error) {
 	if err := checkKey(r, kind); err != nil {
 		return nil, nil, err
 	}
-	if p.effects != nil {
-		return nil, nil, api.Errorf(api.CodeInvalidField, "effects in a submit are not available in this version").WithField("effects").
-			WithFix("Give the effects to the kind in onefold.yaml.")
+	if _, err := config.SubmittedEffects(p.effects, config.Opts{}); err != nil {
+		return nil, nil, err
 	}
 	if p.kind == "llm.chat" {
 		if err := canon.CheckChat(p.input); err != nil {
@@ -177,11 +176,16 @@ func row(r Request, p *parsed, kind *config.Kind, sums canon.Sums) *store.New {
 	return n
 }
 
-// checkNew refuses times that make no sense for a new task, and a budget that
-// was begun with another number. A duplicate is answered whatever the clock says
-// by now, and whatever budget it names: both were right when it was new.
-func checkNew(ctx context.Context, db store.DBTX, n *store.New) error {
+// checkNew refuses times that make no sense for a new task, effects that its
+// tenant may not ask for, and a budget that was begun with another number. A
+// duplicate is answered whatever the clock says by now, and whatever it may ask
+// for: all was right when it was new.
+func (s *Service) checkNew(ctx context.Context, n *store.New, kind *config.Kind) error {
+	db := s.Pool
 	wrong := wrongTimes(n.RunAt, n.Deadline, time.Now())
+	if wrong == nil && n.Effects != nil {
+		wrong = s.Outbox.CheckSubmitted(n.Slot.Tenant, kind, n.Effects)
+	}
 	if wrong == nil && n.BudgetID != "" {
 		have, err := store.PutBudget(ctx, db, store.BudgetKey{Tenant: n.Slot.Tenant, ID: n.BudgetID}, n.BudgetSends)
 		if err != nil {

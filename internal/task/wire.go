@@ -17,6 +17,9 @@ func (r *Row) Wire() *api.Task {
 		RunAt: r.RunAt.UTC(), Deadline: &deadline, CreatedAt: r.CreatedAt.UTC(), StartedAt: utc(r.StartedAt),
 		FinishedAt: utc(r.FinishedAt), ExpiresAt: utc(r.ExpiresAt), TraceID: r.TraceID, Metadata: r.Metadata,
 	}
+	if r.ParentID != nil {
+		t.ParentID = r.ParentID.String()
+	}
 	if r.TotalAttempts > 0 {
 		u := r.Usage
 		t.Usage = &u

@@ -110,7 +110,7 @@ func (u *Upkeep) take(ctx context.Context, tx pgx.Tx, judged map[task.ID]int64, 
 		if l == nil {
 			continue
 		}
-		if !single && l.verdict.To != api.Pending && outbox.Alone(l.kind, l.verdict.To) {
+		if !single && l.verdict.To != api.Pending && outbox.Alone(l.kind, l.verdict.To, l.row, nil) {
 			alone[r.ID] = r.Epoch
 			continue
 		}

@@ -127,7 +127,7 @@ func (u *Upkeep) expire(ctx context.Context, tx pgx.Tx, ids []task.ID, single bo
 		if r.CancelRequested {
 			v = task.Verdict{To: api.Cancelled}
 		}
-		if !single && outbox.Alone(kind, v.To) {
+		if !single && outbox.Alone(kind, v.To, r, nil) {
 			alone = append(alone, r.ID)
 			continue
 		}

@@ -213,7 +213,7 @@ func (w *Worker) planPending(ctx context.Context, tx pgx.Tx, p *plan, i int, q c
 // settleIn adds a settling move, unless its effects need a transaction of their
 // own: then whoever asked for the claim settles it apart.
 func (w *Worker) settleIn(p *plan, i int, r *task.Row, kind *config.Kind, v task.Verdict) {
-	if outbox.Alone(kind, v.To) {
+	if outbox.Alone(kind, v.To, r, nil) {
 		p.got[i] = &claimed{row: r, kind: kind, alone: true}
 		return
 	}

@@ -105,7 +105,7 @@ func (w *Worker) write(a *attempt, e *ending) (*store.Ended, error) {
 // once writes an ending in a group, or alone where its effects run statements
 // in the same transaction.
 func (w *Worker) once(e *ending) (*store.Ended, error) {
-	if outbox.Alone(e.a.kind, e.end.To) || outbox.Alone(e.a.kind, api.Cancelled) {
+	if outbox.Alone(e.a.kind, e.end.To, e.a.row, e.at.Effects) || outbox.Alone(e.a.kind, api.Cancelled, e.a.row, nil) {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		out, err := w.endIn(ctx, w.EffectsDB, []*ending{e})
@@ -268,7 +268,7 @@ func (w *Worker) after(ctx context.Context, tx pgx.Tx, all []*ending, ended map[
 			wakes = append(wakes, w)
 			continue
 		}
-		settled = append(settled, outbox.Settled{Row: e.settledRow(d), Kind: e.a.kind})
+		settled = append(settled, outbox.Settled{Row: e.settledRow(d), Kind: e.a.kind, Answered: e.at.Effects})
 	}
 	if err := store.RunBatch(ctx, tx, b); err != nil {
 		return nil, err

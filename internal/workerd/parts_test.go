@@ -19,7 +19,7 @@ func TestBuiltIsWhatIsThere(t *testing.T) {
 			t.Errorf("provider type %s: %v", typ, err)
 		}
 	}
-	want := append(slices.Collect(maps.Keys(newSenders())), "sql")
+	want := append(slices.Collect(maps.Keys(newSenders())), "sql", "task")
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(built.EffectTypes)), slices.Sorted(slices.Values(want))); diff != "" {
 		t.Errorf("effect types: %s", diff)
 	}
