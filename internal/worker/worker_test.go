@@ -77,6 +77,8 @@ type bundle struct {
 	book   *kinds.Book
 	notify *job.Notifier
 	work   *pgxpool.Pool // what processes claim and finish through; pool if nil
+
+	providers map[string]provider.Provider // by name; the script as p if nil
 }
 
 func setup(t *testing.T, call func(ctx context.Context, n int, r provider.Request) (*provider.Response, error)) *bundle {
@@ -91,23 +93,30 @@ func setupWith(t *testing.T, file string, call func(ctx context.Context, n int, 
 	if _, err := pool.Exec(t.Context(), `CREATE TABLE public.saved (key text, total numeric CHECK (total < 1000))`); err != nil {
 		t.Fatal(err)
 	}
-	opts := config.Opts{SkipSecrets: true}
+	b := &bundle{t: t, pool: pool, db: db, script: &script{call: call}}
+	return b.with(file, config.Opts{SkipSecrets: true})
+}
+
+// with is the same database as a process with that file sees it.
+func (b *bundle) with(file string, opts config.Opts) *bundle {
+	b.t.Helper()
 	cfg, err := config.Parse("test.yaml", []byte(file), opts)
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
-	b := &bundle{t: t, pool: pool, db: db, script: &script{call: call}, cfg: cfg, book: kinds.New(cfg, opts)}
-	if err := b.book.Store(t.Context(), pool); err != nil {
-		t.Fatal(err)
+	made := *b
+	made.cfg, made.book = cfg, kinds.New(cfg, opts)
+	if err := made.book.Store(b.t.Context(), b.pool); err != nil {
+		b.t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(testWriter{b.t}, nil))
-	b.notify = job.NewNotifier(pool, log)
-	b.submit = submit.New(submit.Config{Pool: pool, Kinds: b.book, Outbox: outbox.New(outbox.Opts{Config: cfg}), Notifier: b.notify, Log: log})
-	t.Cleanup(func() {
-		b.submit.Close()
-		b.notify.Close()
+	made.notify = job.NewNotifier(b.pool, log)
+	made.submit = submit.New(submit.Config{Pool: b.pool, Kinds: made.book, Outbox: outbox.New(outbox.Opts{Config: cfg}), Notifier: made.notify, Log: log})
+	b.t.Cleanup(func() {
+		made.submit.Close()
+		made.notify.Close()
 	})
-	return b
+	return &made
 }
 
 // process is one worker process: a lease and a worker of its own.
@@ -135,8 +144,12 @@ func (b *bundle) process(lease time.Duration) *process {
 	if b.work != nil {
 		pool = b.work
 	}
+	providers := b.providers
+	if providers == nil {
+		providers = map[string]provider.Provider{"p": b.script}
+	}
 	p.Worker = worker.New(worker.Config{
-		Pool: pool, EffectsDB: pool, Kinds: b.book, Providers: map[string]provider.Provider{"p": b.script}, Outbox: o, Notifier: b.notify,
+		Pool: pool, EffectsDB: pool, Kinds: b.book, Providers: providers, Outbox: o, Notifier: b.notify,
 		Lease: p.lease, Log: log, Random: func() float64 { return 0.5 }, Reap: p.up.Reap,
 	})
 	b.t.Cleanup(func() {
