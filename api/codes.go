@@ -72,6 +72,14 @@ const (
 	CodeCancelled        Code = "cancelled"
 	CodeDedupeMismatch   Code = "dedupe_mismatch"
 	CodeOccurredRequired Code = "occurred_at_required"
+	CodeContextLength    Code = "context_length"
+	CodeContentFiltered  Code = "content_filtered"
+	CodeModelNotFound    Code = "model_not_found"
+	CodeBadRequestBody   Code = "bad_request_body"
+	CodeUpstreamProtocol Code = "upstream_protocol"
+	CodeUpstreamEmpty    Code = "upstream_empty"
+	CodeUpstreamError    Code = "upstream_error"
+	CodeNoFinishReason   Code = "no_finish_reason"
 )
 
 const retryLater = "Send the same request again with the same key after Retry-After; it is safe."
@@ -137,4 +145,12 @@ var Codes = map[Code]CodeRow{
 	CodeCancelled:        {0, ErrFailed, "The task was cancelled.", "Submit under a new key to run it after all."},
 	CodeDedupeMismatch:   {400, ErrInvalid, "The request's dedupe mode is not the one the kind fixes.", "Leave dedupe out, or send the kind's own mode."},
 	CodeOccurredRequired: {400, ErrInvalid, "The kind dedupes by a time window and needs occurred_at, the event's own time.", "Send occurred_at as RFC 3339."},
+	CodeContextLength:    {0, ErrFailed, "The input is longer than the model's context.", "Shorten the input or use a model with a larger context, under a new key."},
+	CodeContentFiltered:  {0, ErrFailed, "The provider refused the content, or filtered the reply.", "Change the input; sending it again as it is brings the same."},
+	CodeModelNotFound:    {0, ErrFailed, "The provider has no model of that name, or the credential may not use it.", "Correct the model's name, under a new key."},
+	CodeBadRequestBody:   {0, ErrFailed, "The request made of the input is not a JSON object; nothing was sent.", "Correct the input, or the kind's request template."},
+	CodeUpstreamProtocol: {0, ErrFailed, "What answered does not speak the provider's protocol: HTML, no JSON, a broken stream.", "Check the provider's base_url and what stands between; the attempts keep what came."},
+	CodeUpstreamEmpty:    {0, ErrFailed, "The provider answered 200 without any content.", "See the attempts; submit the same key again to reopen where the kind allows it."},
+	CodeUpstreamError:    {0, ErrFailed, "The provider answered 200 and said inside the reply that it failed.", "See the attempts; submit the same key again to reopen where the kind allows it."},
+	CodeNoFinishReason:   {0, ErrFailed, "The provider said that it was done, but not how the reply ended: it may be a part.", "See the attempts; submit the same key again to reopen where the kind allows it."},
 }

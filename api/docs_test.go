@@ -85,6 +85,12 @@ func errorsDoc() string {
 	section(&b, "Answers to a request", "", requests, true)
 	section(&b, "Made by the client", "No server sent these: there was no answer, or not in time.", clients, false)
 	section(&b, "Of a task", "These stand in a task's `error.code`; reading such a task is answered with 200.", tasks, false)
+	b.WriteString("\n## Of an effect\n\nThese stand in an effect's `error.code`.\n\n| code | meaning | what to do |\n|---|---|---|\n")
+	for _, code := range slices.Sorted(maps.Keys(api.EffectCodes)) {
+		row := api.EffectCodes[code]
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", code, cell(row.Meaning), cell(row.Fix))
+	}
+	b.WriteString("\n## Of an attempt\n\nWhat stands in an attempt's `code` is in [failures.md](failures.md).\n")
 	return b.String()
 }
 

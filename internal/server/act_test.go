@@ -161,7 +161,7 @@ VALUES ($1, $3, 'a', 1, 'save', 'succeeded', 'sql', NULL, 'delivered', now(), NU
 		{ID: first.String(), TaskID: id, Run: 1, Name: "save", Type: "sql", State: api.EffectDelivered},
 		{
 			ID: second.String(), TaskID: id, Run: 1, Name: "notify", Type: "webhook", Destination: "crm", State: api.EffectDead,
-			Error: &api.TaskError{Code: "rejected", Message: "answered 400", Permanent: true, Fix: api.Codes[api.CodeRejected].Fix},
+			Error: &api.TaskError{Code: "rejected", Message: "answered 400", Permanent: true, Fix: api.EffectCodes[api.CodeRejected].Fix},
 		},
 	}
 	for i := range want {

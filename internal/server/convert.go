@@ -56,7 +56,9 @@ func wireEffect(e store.Effect) api.Effect {
 		w.NextAt = utc(e.NextAt) // none while it waits for another of its order
 	}
 	if e.ErrorCode != "" {
-		w.Error = taskError(e.ErrorCode, e.ErrorMessage, e.State == api.EffectDead)
+		w.Error = &api.TaskError{
+			Code: e.ErrorCode, Message: e.ErrorMessage, Permanent: e.State == api.EffectDead, Fix: api.EffectCodes[api.Code(e.ErrorCode)].Fix,
+		}
 	}
 	return w
 }

@@ -171,7 +171,8 @@ func (e Ended) rejected(v Verdict) Verdict {
 
 // listed is the attempt's own code where callers know it, else the general one.
 func (e Ended) listed(general api.Code) api.Code {
-	if _, ok := api.Codes[api.Code(e.Code)]; ok {
+	// Some words stand for a refused request, too: those mean something else there.
+	if row, ok := api.Codes[api.Code(e.Code)]; ok && row.Class == api.ErrFailed {
 		return api.Code(e.Code)
 	}
 	return general
