@@ -11,6 +11,7 @@ import (
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/client"
+	"github.com/onefold-dev/onefold/e2e/promises"
 )
 
 // book is what the callers were told, by key, and their mistakes' finder.
@@ -28,19 +29,16 @@ type book struct {
 	clients  map[string]*client.Client
 	pages    map[string]*page // by key
 	known    []*page          // those with an acknowledged submit
-	mistakes []mistake
+	mistakes []promises.Mistake
 }
 
 // page is what is known of one key.
 type page struct {
 	kind, key string
-	last      sight
+	last      promises.Sight
 	created   int // answers that it is new
 	lines     []string
 }
-
-// mistake is a broken promise; key is empty when it is about no single one.
-type mistake struct{ key, what string }
 
 const pageLines = 60
 
@@ -58,7 +56,7 @@ func (b *book) counts() string {
 func (b *book) mistake(key, format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mistakes = append(b.mistakes, mistake{key, fmt.Sprintf(format, args...)})
+	b.mistakes = append(b.mistakes, promises.Mistake{Key: key, What: fmt.Sprintf(format, args...)})
 	b.stop()
 }
 
@@ -108,21 +106,21 @@ func (b *book) any(rnd *rand.Rand) *page {
 }
 
 // before is what was known of a page when a request began.
-func (b *book) before(p *page) sight {
+func (b *book) before(p *page) promises.Sight {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return p.last
 }
 
 // saw enters an answer and finds the mistake in it.
-func (b *book) saw(p *page, before sight, t *api.Task, how string) {
-	now := see(t)
+func (b *book) saw(p *page, before promises.Sight, t *api.Task, how string) {
+	now := promises.See(t)
 	b.mu.Lock()
 	if len(p.lines) < pageLines {
 		p.lines = append(p.lines, fmt.Sprintf("%s: %s", how, now))
 	}
-	first := p.last.id == ""
-	if later(p.last, now) {
+	first := p.last.ID == ""
+	if promises.Later(p.last, now) {
 		p.last = now
 	}
 	if first {
@@ -133,7 +131,7 @@ func (b *book) saw(p *page, before sight, t *api.Task, how string) {
 	}
 	created := p.created
 	b.mu.Unlock()
-	if what := wrong(before, now); what != "" {
+	if what := promises.Wrong(before, now); what != "" {
 		b.mistake(p.key, "%s: %s was told of %s, after %s had been told", what, how, now, before)
 	}
 	if created > 1 {
@@ -205,7 +203,7 @@ func (b *book) reuse(ctx context.Context, rnd *rand.Rand) {
 	t, err := c.Submit(ctx, p.key, submit(p.kind, p.key, true), nil)
 	switch {
 	case err == nil:
-		b.mistake(p.key, "a submit with a changed body at %s was accepted as %s", at, see(t))
+		b.mistake(p.key, "a submit with a changed body at %s was accepted as %s", at, promises.See(t))
 	case !errors.Is(err, api.ErrKeyReused):
 		b.refused(p, "a submit with a changed body at "+at, err)
 	}
@@ -219,7 +217,7 @@ func (b *book) cancel(ctx context.Context, rnd *rand.Rand) {
 	}
 	c, at := b.client(rnd)
 	before := b.before(p)
-	t, err := c.Cancel(ctx, before.id)
+	t, err := c.Cancel(ctx, before.ID)
 	if err == nil {
 		b.saw(p, before, t, "a cancel at "+at)
 	} else if !errors.Is(err, api.ErrConflict) {
@@ -247,7 +245,7 @@ func (b *book) poll(ctx context.Context, rnd *rand.Rand) {
 			o.Wait, how = time.Second, "a waiting poll at "+at
 		}
 		before := b.before(p)
-		t, err := c.Get(ctx, before.id, o)
+		t, err := c.Get(ctx, before.ID, o)
 		b.polls.Add(1)
 		if err != nil {
 			b.refused(p, how, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onefold-dev/onefold/e2e/proc"
+	"github.com/onefold-dev/onefold/e2e/promises"
 	"github.com/onefold-dev/onefold/internal/pg/pgtest"
 )
 
@@ -37,9 +38,13 @@ func TestBreak(t *testing.T) {
 	r.heal()
 	r.drain()
 	r.replay()
-	e := r.evidence()
-	t.Log(e.summary())
-	r.report(e.check())
+	told := map[string]promises.Told{}
+	for _, p := range r.book.all() {
+		told[p.last.ID] = promises.Told{Key: p.key, Last: p.last}
+	}
+	e := promises.Gather(t, r.w, told)
+	t.Log(e.Summary())
+	r.report(e.Check())
 }
 
 func settings(t *testing.T) (span time.Duration, seed uint64) {
@@ -76,8 +81,8 @@ type run struct {
 func newRun(t *testing.T, seed uint64) *run {
 	t.Helper()
 	r := &run{t: t, seed: seed, acts: newJournal(), db: &cluster{Server: pgtest.Cluster(t)}}
-	r.w = proc.New(t, &proc.Opts{Config: config, Cluster: r.db.Server, Answer: answer})
-	if _, err := r.w.Pool.Exec(t.Context(), `CREATE TABLE public.saved (task_id uuid, run int, result text)`); err != nil {
+	r.w = proc.New(t, &proc.Opts{Config: promises.Config, Cluster: r.db.Server, Answer: answer})
+	if _, err := r.w.Pool.Exec(t.Context(), promises.Table); err != nil {
 		t.Fatal(err)
 	}
 	for range apis {

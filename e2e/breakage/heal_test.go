@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/e2e/promises"
 )
 
 // drainPatience bounds the wait for the work that is left: a few of the longest
@@ -74,7 +75,7 @@ func (r *run) replay() {
 	rnd := r.random(1)
 	for _, p := range r.book.all() {
 		before := r.book.before(p)
-		if !before.state.Settled() {
+		if !before.State.Settled() {
 			t, err := r.get(p)
 			if err != nil {
 				r.book.mistake(p.key, "a poll after everything was healed: %v", err)
@@ -83,7 +84,7 @@ func (r *run) replay() {
 			r.book.saw(p, before, t, "a last poll")
 			before = r.book.before(p)
 		}
-		if before.state == api.Failed && !before.permanent {
+		if before.State == api.Failed && !before.Permanent {
 			continue // a duplicate would reopen it
 		}
 		c, at := r.book.client(rnd)
@@ -94,14 +95,14 @@ func (r *run) replay() {
 		}
 		r.book.saw(p, before, t, "a replay at "+at)
 		if !t.State.Settled() {
-			r.book.mistake(p.key, "a replay at %s answered %s", at, see(t))
+			r.book.mistake(p.key, "a replay at %s answered %s", at, promises.See(t))
 		}
 	}
 }
 
 func (r *run) get(p *page) (*api.Task, error) {
 	c, _ := r.book.client(r.random(2))
-	return c.Get(context.Background(), r.book.before(p).id, nil)
+	return c.Get(context.Background(), r.book.before(p).ID, nil)
 }
 
 func (b *book) all() []*page {
@@ -111,7 +112,7 @@ func (b *book) all() []*page {
 }
 
 // report fails the test with the story of the first mistake.
-func (r *run) report(found []mistake) {
+func (r *run) report(found []promises.Mistake) {
 	r.t.Helper()
 	all := append(r.book.mistakes, found...)
 	if len(all) == 0 {
@@ -120,7 +121,7 @@ func (r *run) report(found []mistake) {
 	first := all[0]
 	others := ""
 	for _, m := range all[1:min(len(all), 11)] {
-		others += fmt.Sprintf("\n  %s: %s", m.key, m.what)
+		others += fmt.Sprintf("\n  %s: %s", m.Key, m.What)
 	}
-	r.t.Errorf("%d promises broken. BREAK_SEED=%d\nthe first, of key %q: %s%s\nmore:%s", len(all), r.seed, first.key, first.what, r.story(first.key), others)
+	r.t.Errorf("%d promises broken. BREAK_SEED=%d\nthe first, of key %q: %s%s\nmore:%s", len(all), r.seed, first.Key, first.What, r.story(first.Key), others)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/onefold-dev/onefold/e2e/promises"
 )
 
 // Each query gives one line of text a row about the task with key $1.
@@ -42,8 +44,8 @@ func (r *run) story(key string) string {
 		if p := r.book.pages[key]; p != nil {
 			part(fmt.Sprintf("told to callers (kind %s, first %d)", p.kind, pageLines), p.lines)
 			r.book.mu.Unlock()
-			part("calls at the model", r.calls(p.last.id))
-			part("log lines", r.logLines(p.last.id))
+			part("calls at the model", r.calls(p.last.ID))
+			part("log lines", r.logLines(p.last.ID))
 		} else {
 			r.book.mu.Unlock()
 		}
@@ -70,7 +72,7 @@ func (r *run) lines(sql, key string) []string {
 }
 
 func (r *run) calls(id string) (out []string) {
-	for _, e := range r.w.Model.Log(maxCalls) {
+	for _, e := range r.w.Model.Log(promises.MaxCalls) {
 		if e.Task == id {
 			out = append(out, fmt.Sprintf("%s run %s attempt %s: %s, client gone %t, at %s", e.RequestID, e.Run, e.Attempt, e.Outcome, e.Gone, e.At.UTC().Format("15:04:05.000")))
 		}

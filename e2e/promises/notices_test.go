@@ -1,4 +1,4 @@
-package breakage
+package promises
 
 import (
 	"strings"
@@ -12,11 +12,11 @@ const body = `{"to": "crm", "task": "t1", "run": 1, "outcome": "succeeded", "res
 
 // sound is evidence of a run in which all went well: one task that was lost
 // once, and then succeeded; one that failed, was reopened, and succeeded.
-func sound() *evidence {
-	saw := func(id string, run int, epoch int64, result string) sight {
-		return sight{id: id, run: run, epoch: epoch, state: api.Succeeded, sum: hash([]byte(result))}
+func sound() *Evidence {
+	saw := func(id string, run int, epoch int64, result string) Sight {
+		return Sight{ID: id, Run: run, Epoch: epoch, State: api.Succeeded, Sum: hash([]byte(result))}
 	}
-	return &evidence{
+	return &Evidence{
 		tasks: []taskRow{
 			{ID: "t1", Tenant: "e2e", Kind: "saved", Key: "k1", State: api.Succeeded, Run: 1, Epoch: 3, Result: []byte(`"hello req-2"`)},
 			{ID: "t2", Tenant: "e2e", Kind: "plain", Key: "k2", State: api.Succeeded, Run: 2, Epoch: 4, Result: []byte(`"hi req-4"`)},
@@ -45,8 +45,8 @@ func sound() *evidence {
 		},
 		calls: map[string]int{"t1": 2, "t2": 2, "t3": 1},
 		asked: map[string]string{"req-1": "t1", "req-2": "t1", "req-3": "t2", "req-4": "t2", "req-5": "t3"},
-		told: map[string]toldRow{
-			"t1": {"k1", saw("t1", 1, 3, `"hello req-2"`)}, "t2": {"k2", sight{id: "t2", run: 1, epoch: 2, state: api.Failed}},
+		told: map[string]Told{
+			"t1": {"k1", saw("t1", 1, 3, `"hello req-2"`)}, "t2": {"k2", Sight{ID: "t2", Run: 1, Epoch: 2, State: api.Failed}},
 		},
 	}
 }
@@ -55,48 +55,48 @@ func sound() *evidence {
 // thing that is not sound.
 func TestCheckNotices(t *testing.T) {
 	t.Parallel()
-	if found := sound().check(); len(found) > 0 {
+	if found := sound().Check(); len(found) > 0 {
 		t.Fatalf("sound evidence is not: %v", found)
 	}
 	for name, c := range map[string]struct {
-		spoil func(*evidence)
+		spoil func(*Evidence)
 		want  string
 	}{
-		"a key with two rows": {func(e *evidence) {
+		"a key with two rows": {func(e *Evidence) {
 			e.tasks[2].Kind, e.tasks[2].Key = "saved", "k1"
 		}, "two rows of one key"},
-		"a lost task":        {func(e *evidence) { e.tasks = e.tasks[1:] }, "the acknowledged task t1 is lost"},
-		"a task under way":   {func(e *evidence) { e.tasks[2].State = api.Running }, "neither final nor in review"},
-		"another result":     {func(e *evidence) { e.tasks[0].Result = []byte(`"hello req-1"`) }, "the result changed"},
-		"a result of nobody": {func(e *evidence) { e.tasks[1].Result = []byte(`"hi req-3"`) }, "is not the reply to the call req-4"},
-		"a fenced worker":    {func(e *evidence) { e.attempts["t1"][1].Epoch = 2 }, "a fenced worker wrote"},
-		"two that succeeded": {func(e *evidence) { e.attempts["t1"][0].Outcome = "succeeded" }, "2 succeeded attempts"},
-		"a failure that succeeded": {func(e *evidence) {
+		"a lost task":        {func(e *Evidence) { e.tasks = e.tasks[1:] }, "the acknowledged task t1 is lost"},
+		"a task under way":   {func(e *Evidence) { e.tasks[2].State = api.Running }, "neither final nor in review"},
+		"another result":     {func(e *Evidence) { e.tasks[0].Result = []byte(`"hello req-1"`) }, "the result changed"},
+		"a result of nobody": {func(e *Evidence) { e.tasks[1].Result = []byte(`"hi req-3"`) }, "is not the reply to the call req-4"},
+		"a fenced worker":    {func(e *Evidence) { e.attempts["t1"][1].Epoch = 2 }, "a fenced worker wrote"},
+		"two that succeeded": {func(e *Evidence) { e.attempts["t1"][0].Outcome = "succeeded" }, "2 succeeded attempts"},
+		"a failure that succeeded": {func(e *Evidence) {
 			e.tasks[2].State, e.attempts["t3"][1].Outcome = api.Failed, "succeeded"
 		}, "the task is failed and has 1 succeeded attempts"},
-		"a reply to another":     {func(e *evidence) { e.attempts["t2"][0].RequestID = "req-1" }, `a call of task "t1"`},
-		"a call too many":        {func(e *evidence) { e.calls["t1"] = 3 }, "3 model calls, the ledger says 1 to 2"},
-		"a call too few":         {func(e *evidence) { e.calls["t2"] = 1 }, "1 model calls, the ledger says 2 to 2"},
-		"a call never noted":     {func(e *evidence) { e.calls["t3"] = 2 }, "2 model calls, the ledger says 0 to 1"},
-		"an open attempt":        {func(e *evidence) { e.attempts["t1"][0].Open = true }, "was never closed"},
-		"no effect":              {func(e *evidence) { e.effects["t3"] = nil }, "not those of the outcomes"},
-		"an effect of no run":    {func(e *evidence) { e.effects["t2"][0].Run = 2 }, "not those of the outcomes"},
-		"an effect on the way":   {func(e *evidence) { e.effects["t1"][0].State = api.EffectWaiting }, "e1 notify is waiting"},
-		"an effect never taken":  {func(e *evidence) { delete(e.received, "e5") }, "the receiver never took it"},
-		"an effect from nowhere": {func(e *evidence) { e.received["e9"] = proc.Received{Count: 1} }, "which is no effect"},
-		"another body":           {func(e *evidence) { r := e.received["e1"]; r.Differ = 1; e.received["e1"] = r }, "1 others"},
-		"a delivery never noted": {func(e *evidence) { e.effects["t1"][0].Deliveries = 1 }, "received 2 times, the ledger has 1"},
-		"a harmful repeat":       {func(e *evidence) { e.effects["t1"][0].Destination = "once" }, "a repeat does harm"},
-		"another result told":    {func(e *evidence) { e.tasks[1].Result = []byte(`"ho req-4"`) }, "another result than the task's"},
-		"no row of sql":          {func(e *evidence) { delete(e.saved, "t1") }, "rows of the sql effect"},
-		"two rows of sql":        {func(e *evidence) { e.saved["t1"] = append(e.saved["t1"], e.saved["t1"][0]) }, "rows of the sql effect"},
-		"a false signature":      {func(e *evidence) { e.badSigns = 1 }, "wrong signature"},
+		"a reply to another":     {func(e *Evidence) { e.attempts["t2"][0].RequestID = "req-1" }, `a call of task "t1"`},
+		"a call too many":        {func(e *Evidence) { e.calls["t1"] = 3 }, "3 model calls, the ledger says 1 to 2"},
+		"a call too few":         {func(e *Evidence) { e.calls["t2"] = 1 }, "1 model calls, the ledger says 2 to 2"},
+		"a call never noted":     {func(e *Evidence) { e.calls["t3"] = 2 }, "2 model calls, the ledger says 0 to 1"},
+		"an open attempt":        {func(e *Evidence) { e.attempts["t1"][0].Open = true }, "was never closed"},
+		"no effect":              {func(e *Evidence) { e.effects["t3"] = nil }, "not those of the outcomes"},
+		"an effect of no run":    {func(e *Evidence) { e.effects["t2"][0].Run = 2 }, "not those of the outcomes"},
+		"an effect on the way":   {func(e *Evidence) { e.effects["t1"][0].State = api.EffectWaiting }, "e1 notify is waiting"},
+		"an effect never taken":  {func(e *Evidence) { delete(e.received, "e5") }, "the receiver never took it"},
+		"an effect from nowhere": {func(e *Evidence) { e.received["e9"] = proc.Received{Count: 1} }, "which is no effect"},
+		"another body":           {func(e *Evidence) { r := e.received["e1"]; r.Differ = 1; e.received["e1"] = r }, "1 others"},
+		"a delivery never noted": {func(e *Evidence) { e.effects["t1"][0].Deliveries = 1 }, "received 2 times, the ledger has 1"},
+		"a harmful repeat":       {func(e *Evidence) { e.effects["t1"][0].Destination = "once" }, "a repeat does harm"},
+		"another result told":    {func(e *Evidence) { e.tasks[1].Result = []byte(`"ho req-4"`) }, "another result than the task's"},
+		"no row of sql":          {func(e *Evidence) { delete(e.saved, "t1") }, "rows of the sql effect"},
+		"two rows of sql":        {func(e *Evidence) { e.saved["t1"] = append(e.saved["t1"], e.saved["t1"][0]) }, "rows of the sql effect"},
+		"a false signature":      {func(e *Evidence) { e.badSigns = 1 }, "wrong signature"},
 	} {
 		e := sound()
 		c.spoil(e)
 		said := ""
-		for _, m := range e.check() {
-			said += m.key + ": " + m.what + "\n"
+		for _, m := range e.Check() {
+			said += m.Key + ": " + m.What + "\n"
 		}
 		if !strings.Contains(said, c.want) {
 			t.Errorf("%s: got %q, want %q in it", name, said, c.want)
@@ -107,11 +107,11 @@ func TestCheckNotices(t *testing.T) {
 // TestWrongOrder: what an answer may not say after another one.
 func TestWrongOrder(t *testing.T) {
 	t.Parallel()
-	at := func(run int, epoch int64, state api.State, sum string) sight {
-		return sight{id: "t", run: run, epoch: epoch, state: state, sum: sum}
+	at := func(run int, epoch int64, state api.State, sum string) Sight {
+		return Sight{ID: "t", Run: run, Epoch: epoch, State: state, Sum: sum}
 	}
 	for name, c := range map[string]struct {
-		before, now sight
+		before, now Sight
 		want        string
 	}{
 		"runs, waits again":       {at(1, 2, api.Running, ""), at(1, 2, api.Pending, ""), ""},
@@ -125,9 +125,9 @@ func TestWrongOrder(t *testing.T) {
 		"runs again":              {at(1, 2, api.Succeeded, "a"), at(2, 2, api.Pending, ""), "runs again"},
 		"another result":          {at(1, 2, api.Succeeded, "a"), at(1, 2, api.Succeeded, "b"), "result changed"},
 		"another epoch":           {at(1, 2, api.Failed, ""), at(1, 3, api.Failed, ""), "worked on"},
-		"another task of the key": {at(1, 2, api.Failed, ""), sight{id: "u", run: 1, epoch: 2, state: api.Failed}, "another task"},
+		"another task of the key": {at(1, 2, api.Failed, ""), Sight{ID: "u", Run: 1, Epoch: 2, State: api.Failed}, "another task"},
 	} {
-		if got := wrong(c.before, c.now); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+		if got := Wrong(c.before, c.now); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package breakage
+package promises
 
 import (
 	"encoding/json"
@@ -11,9 +11,12 @@ import (
 	"github.com/onefold-dev/onefold/api"
 )
 
-// check returns every broken promise it finds.
-func (e *evidence) check() []mistake {
-	c := &checking{evidence: e, effectOf: map[string]bool{}}
+// Mistake is a broken promise; Key is empty when it is about no single one.
+type Mistake struct{ Key, What string }
+
+// Check returns every broken promise it finds.
+func (e *Evidence) Check() []Mistake {
+	c := &checking{Evidence: e, effectOf: map[string]bool{}}
 	c.rows()
 	for _, t := range e.tasks {
 		c.settled(t)
@@ -27,13 +30,13 @@ func (e *evidence) check() []mistake {
 }
 
 type checking struct {
-	*evidence
-	found    []mistake
+	*Evidence
+	found    []Mistake
 	effectOf map[string]bool // ids of all webhook effects
 }
 
 func (c *checking) wrong(key, format string, args ...any) {
-	c.found = append(c.found, mistake{key, fmt.Sprintf(format, args...)})
+	c.found = append(c.found, Mistake{key, fmt.Sprintf(format, args...)})
 }
 
 // rows: one row a key, and every acknowledged submit has one, as its caller was
@@ -50,15 +53,15 @@ func (c *checking) rows() {
 	for id, told := range c.told {
 		t, ok := byID[id]
 		if !ok {
-			c.wrong(told.key, "the acknowledged task %s is lost", id)
+			c.wrong(told.Key, "the acknowledged task %s is lost", id)
 			continue
 		}
-		now := sight{id: t.ID, run: t.Run, epoch: t.Epoch, state: t.State, permanent: t.Permanent}
+		now := Sight{ID: t.ID, Run: t.Run, Epoch: t.Epoch, State: t.State, Permanent: t.Permanent}
 		if t.Result != nil {
-			now.sum = hash(t.Result)
+			now.Sum = hash(t.Result)
 		}
-		if what := wrong(told.last, now); what != "" {
-			c.wrong(told.key, "%s: the row says %s, callers were told of %s", what, now, told.last)
+		if what := Wrong(told.Last, now); what != "" {
+			c.wrong(told.Key, "%s: the row says %s, callers were told of %s", what, now, told.Last)
 		}
 	}
 }

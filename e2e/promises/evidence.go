@@ -1,4 +1,4 @@
-package breakage
+package promises
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,11 +16,11 @@ import (
 	"github.com/onefold-dev/onefold/e2e/proc"
 )
 
-// maxCalls is how many calls the model server's log keeps.
-const maxCalls = 20_000
+// MaxCalls is how many calls the model server's log keeps.
+const MaxCalls = 20_000
 
-// evidence is all that the check judges by: nothing in it changes any more.
-type evidence struct {
+// Evidence is all that the check judges by: nothing in it changes any more.
+type Evidence struct {
 	tasks    []taskRow
 	attempts map[string][]attemptRow // by task
 	effects  map[string][]effectRow  // by task
@@ -28,7 +29,7 @@ type evidence struct {
 	badSigns int
 	calls    map[string]int    // model calls by task
 	asked    map[string]string // request id of a model call -> its task
-	told     map[string]toldRow
+	told     map[string]Told
 }
 
 type taskRow struct {
@@ -68,32 +69,31 @@ type savedRow struct {
 	Result string
 }
 
-// toldRow is what callers were told last.
-type toldRow struct {
-	key  string
-	last sight
+// Told is what callers were told last of the task of a key.
+type Told struct {
+	Key  string
+	Last Sight
 }
 
-func (r *run) evidence() *evidence {
-	e := &evidence{
+// Gather reads the evidence of a World whose work is done. told is by task.
+func Gather(tb testing.TB, w *proc.World, told map[string]Told) *Evidence {
+	tb.Helper()
+	e := &Evidence{
 		attempts: map[string][]attemptRow{}, effects: map[string][]effectRow{}, saved: map[string][]savedRow{},
-		received: r.w.Receiver.Received(), badSigns: r.w.Receiver.Bad(), calls: r.w.Model.Calls().ByTask, asked: map[string]string{},
-		told: map[string]toldRow{},
+		received: w.Receiver.Received(), badSigns: w.Receiver.Bad(), calls: w.Model.Calls().ByTask, asked: map[string]string{},
+		told: told,
 	}
-	for _, c := range r.w.Model.Log(maxCalls) {
+	for _, c := range w.Model.Log(MaxCalls) {
 		e.asked[c.RequestID] = c.Task
 	}
-	for _, p := range r.book.all() {
-		e.told[p.last.id] = toldRow{p.key, p.last}
-	}
-	r.read(`
+	read(tb, w, `
 SELECT id::text, tenant, kind, key, state, run, epoch, coalesce(error_permanent, false), result
 FROM onefold.tasks ORDER BY id`, func(row pgx.CollectableRow) error {
 		var t taskRow
 		defer func() { e.tasks = append(e.tasks, t) }()
 		return row.Scan(&t.ID, &t.Tenant, &t.Kind, &t.Key, &t.State, &t.Run, &t.Epoch, &t.Permanent, &t.Result)
 	})
-	r.read(`
+	read(tb, w, `
 SELECT task_id::text, epoch, run, coalesce(outcome, ''), coalesce(phase, ''), coalesce(status, 0), coalesce(request_id, ''),
        dispatched_at IS NOT NULL, late_at IS NOT NULL, closed_at IS NULL
 FROM onefold.attempts ORDER BY task_id, epoch`, func(row pgx.CollectableRow) error {
@@ -102,7 +102,7 @@ FROM onefold.attempts ORDER BY task_id, epoch`, func(row pgx.CollectableRow) err
 		defer func() { e.attempts[id] = append(e.attempts[id], a) }()
 		return row.Scan(&id, &a.Epoch, &a.Run, &a.Outcome, &a.Phase, &a.Status, &a.RequestID, &a.Dispatched, &a.Late, &a.Open)
 	})
-	r.read(`
+	read(tb, w, `
 SELECT task_id::text, id::text, name, type, run, outcome, state, coalesce(destination, ''), coalesce(body, ''),
        (SELECT count(*) FROM onefold.deliveries AS d WHERE d.effect_id = e.id)
 FROM onefold.effects AS e ORDER BY task_id, run, name`, func(row pgx.CollectableRow) error {
@@ -111,7 +111,7 @@ FROM onefold.effects AS e ORDER BY task_id, run, name`, func(row pgx.Collectable
 		defer func() { e.effects[id] = append(e.effects[id], f) }()
 		return row.Scan(&id, &f.ID, &f.Name, &f.Type, &f.Run, &f.Outcome, &f.State, &f.Destination, &f.Body, &f.Deliveries)
 	})
-	r.read(`SELECT task_id::text, run, result FROM public.saved`, func(row pgx.CollectableRow) error {
+	read(tb, w, `SELECT task_id::text, run, result FROM public.saved`, func(row pgx.CollectableRow) error {
 		var id string
 		var s savedRow
 		defer func() { e.saved[id] = append(e.saved[id], s) }()
@@ -120,27 +120,27 @@ FROM onefold.effects AS e ORDER BY task_id, run, name`, func(row pgx.Collectable
 	return e
 }
 
-func (r *run) read(sql string, scan func(pgx.CollectableRow) error) {
-	r.t.Helper()
+func read(tb testing.TB, w *proc.World, sql string, scan func(pgx.CollectableRow) error) {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	rows, err := r.w.Pool.Query(ctx, sql)
+	rows, err := w.Pool.Query(ctx, sql)
 	if err != nil {
-		r.t.Fatalf("read the evidence: %v", err)
+		tb.Fatalf("read the evidence: %v", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		if err := scan(rows); err != nil {
-			r.t.Fatalf("read the evidence: %v", err)
+			tb.Fatalf("read the evidence: %v", err)
 		}
 	}
 	if err := rows.Err(); err != nil {
-		r.t.Fatalf("read the evidence: %v", err)
+		tb.Fatalf("read the evidence: %v", err)
 	}
 }
 
-// summary says how much was there to be judged.
-func (e *evidence) summary() string {
+// Summary says how much was there to be judged.
+func (e *Evidence) Summary() string {
 	states, outcomes := map[string]int{}, map[string]int{}
 	reruns, late, deliveries, effects := 0, 0, 0, 0
 	for _, t := range e.tasks {
