@@ -117,9 +117,16 @@ func (r *run) storm(span time.Duration) {
 // random is a source of its own for each goroutine, all from the seed.
 func (r *run) random(n int) *rand.Rand { return rand.New(rand.NewPCG(r.seed, uint64(n))) }
 
-// answer is the receiver: the first delivery of some effects fails, at the
-// destination where a repeat is safe.
+// answer is the receiver. Some deliveries take as long as it takes to be killed
+// or stopped in them; the first of some effects fails, at the destination where
+// a repeat is safe.
 func answer(id string, body []byte, n int) int {
+	switch p := pick("slow"+id, 100); {
+	case p < 15:
+		wait(context.Background(), 1500*time.Millisecond)
+	case p < 25:
+		wait(context.Background(), 4*time.Second)
+	}
 	if n == 1 && repeatable(body) && pick(id, 20) == 0 {
 		return 500
 	}

@@ -168,6 +168,10 @@ func (c *checking) left(t taskRow, f effectRow) {
 	switch {
 	case f.State != api.EffectDelivered && !(f.State == api.EffectUnknown && f.Destination == "once"):
 		c.wrong(t.Key, "effect %s %s is %s", f.ID, f.Name, f.State)
+	case f.Open > 0:
+		c.wrong(t.Key, "effect %s %s has a delivery that was never closed", f.ID, f.Name)
+	case (f.State == api.EffectDelivered) != (f.Delivered == 1) || f.Delivered > 1:
+		c.wrong(t.Key, "effect %s %s is %s after %d deliveries that arrived: a fenced worker wrote", f.ID, f.Name, f.State, f.Delivered)
 	case f.State == api.EffectDelivered && got.Taken == 0:
 		c.wrong(t.Key, "effect %s %s is delivered, the receiver never took it", f.ID, f.Name)
 	case f.Destination == "once" && got.Count > 1:

@@ -62,6 +62,8 @@ type effectRow struct {
 	Destination    string
 	Body           []byte
 	Deliveries     int
+	Delivered      int // deliveries that are recorded as having arrived
+	Open           int // deliveries without an end
 }
 
 type savedRow struct {
@@ -104,12 +106,15 @@ FROM onefold.attempts ORDER BY task_id, epoch`, func(row pgx.CollectableRow) err
 	})
 	read(tb, w, `
 SELECT task_id::text, id::text, name, type, run, outcome, state, coalesce(destination, ''), coalesce(body, ''),
-       (SELECT count(*) FROM onefold.deliveries AS d WHERE d.effect_id = e.id)
+       (SELECT count(*) FROM onefold.deliveries AS d WHERE d.effect_id = e.id),
+       (SELECT count(*) FROM onefold.deliveries AS d WHERE d.effect_id = e.id AND d.outcome = 'delivered'),
+       (SELECT count(*) FROM onefold.deliveries AS d WHERE d.effect_id = e.id AND d.closed_at IS NULL)
 FROM onefold.effects AS e ORDER BY task_id, run, name`, func(row pgx.CollectableRow) error {
 		var id string
 		var f effectRow
 		defer func() { e.effects[id] = append(e.effects[id], f) }()
-		return row.Scan(&id, &f.ID, &f.Name, &f.Type, &f.Run, &f.Outcome, &f.State, &f.Destination, &f.Body, &f.Deliveries)
+		return row.Scan(&id, &f.ID, &f.Name, &f.Type, &f.Run, &f.Outcome, &f.State, &f.Destination, &f.Body, &f.Deliveries,
+			&f.Delivered, &f.Open)
 	})
 	read(tb, w, `SELECT task_id::text, run, result FROM public.saved`, func(row pgx.CollectableRow) error {
 		var id string

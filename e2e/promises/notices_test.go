@@ -29,14 +29,14 @@ func sound() *Evidence {
 		},
 		effects: map[string][]effectRow{
 			"t1": {
-				{ID: "e1", Name: "notify", Type: "webhook", Run: 1, Outcome: api.Succeeded, State: api.EffectDelivered, Destination: "crm", Body: []byte(body), Deliveries: 2},
+				{ID: "e1", Name: "notify", Type: "webhook", Run: 1, Outcome: api.Succeeded, State: api.EffectDelivered, Destination: "crm", Body: []byte(body), Deliveries: 2, Delivered: 1},
 				{ID: "e2", Name: "save", Type: "sql", Run: 1, Outcome: api.Succeeded, State: api.EffectDelivered},
 			},
 			"t2": {
-				{ID: "e3", Name: "sorry", Type: "webhook", Run: 1, Outcome: api.Failed, State: api.EffectDelivered, Destination: "crm", Body: []byte("sorry"), Deliveries: 1},
-				{ID: "e4", Name: "notify", Type: "webhook", Run: 2, Outcome: api.Succeeded, State: api.EffectDelivered, Destination: "crm", Body: []byte(`{"result": "hi req-4"}`), Deliveries: 1},
+				{ID: "e3", Name: "sorry", Type: "webhook", Run: 1, Outcome: api.Failed, State: api.EffectDelivered, Destination: "crm", Body: []byte("sorry"), Deliveries: 1, Delivered: 1},
+				{ID: "e4", Name: "notify", Type: "webhook", Run: 2, Outcome: api.Succeeded, State: api.EffectDelivered, Destination: "crm", Body: []byte(`{"result": "hi req-4"}`), Deliveries: 1, Delivered: 1},
 			},
-			"t3": {{ID: "e5", Name: "alarm", Type: "webhook", Run: 1, Outcome: api.Unknown, State: api.EffectDelivered, Destination: "crm", Body: []byte("alarm"), Deliveries: 1}},
+			"t3": {{ID: "e5", Name: "alarm", Type: "webhook", Run: 1, Outcome: api.Unknown, State: api.EffectDelivered, Destination: "crm", Body: []byte("alarm"), Deliveries: 1, Delivered: 1}},
 		},
 		saved: map[string][]savedRow{"t1": {{1, "hello req-2"}}},
 		received: map[string]proc.Received{
@@ -86,6 +86,8 @@ func TestCheckNotices(t *testing.T) {
 		"an effect from nowhere": {func(e *Evidence) { e.received["e9"] = proc.Received{Count: 1} }, "which is no effect"},
 		"another body":           {func(e *Evidence) { r := e.received["e1"]; r.Differ = 1; e.received["e1"] = r }, "1 others"},
 		"a delivery never noted": {func(e *Evidence) { e.effects["t1"][0].Deliveries = 1 }, "received 2 times, the ledger has 1"},
+		"a delivery without end": {func(e *Evidence) { e.effects["t1"][0].Open = 1 }, "a delivery that was never closed"},
+		"arrived twice":          {func(e *Evidence) { e.effects["t1"][0].Delivered = 2 }, "after 2 deliveries that arrived"},
 		"a harmful repeat":       {func(e *Evidence) { e.effects["t1"][0].Destination = "once" }, "a repeat does harm"},
 		"another result told":    {func(e *Evidence) { e.tasks[1].Result = []byte(`"ho req-4"`) }, "another result than the task's"},
 		"no row of sql":          {func(e *Evidence) { delete(e.saved, "t1") }, "rows of the sql effect"},
