@@ -163,10 +163,15 @@ func (r *run) crash(ctx context.Context, rnd *rand.Rand) {
 		r.book.mistake("", "stop postgres: %v", err)
 	}
 	wait(ctx, between(rnd, 0, 2*time.Second))
-	if err := r.db.Restart(context.Background()); err != nil {
-		r.book.mistake("", "start postgres again: %v", err)
+	var err error
+	for range 10 { // another process may have got the port for a connection of its own
+		if err = r.db.Restart(context.Background()); err == nil {
+			r.acts.note("postgres: started")
+			return
+		}
+		wait(context.Background(), 2*time.Second)
 	}
-	r.acts.note("postgres: started")
+	r.book.mistake("", "start postgres again: %v", err)
 }
 
 // heal starts whatever ended by itself; all faults have ended.
