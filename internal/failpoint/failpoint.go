@@ -30,6 +30,9 @@ const (
 	ClaimAfterCommit     Point = "worker.claim_after_commit"
 	DispatchBeforeMark   Point = "worker.dispatch_before_mark"
 	DispatchAfterMark    Point = "worker.dispatch_after_mark"
+	JobStarted           Point = "worker.job_started"
+	JobBeforeStore       Point = "worker.job_before_store"
+	JobAfterStore        Point = "worker.job_after_store"
 	CallAfter            Point = "worker.call_after"
 	FinishBeforeUpdate   Point = "worker.finish_before_update"
 	FinishAfterUpdate    Point = "worker.finish_after_update"
@@ -63,7 +66,8 @@ var Points = []Point{
 	SubmitBeforeInsert, SubmitAfterInsert, SubmitAfterCommit, SubmitBeforeNotify,
 	ReopenBeforeCommit, CancelBeforeCommit, ResolveBeforeCommit,
 	WorkFetched, ClaimBeforeUpdate, ClaimBeforeCommit, ClaimAfterCommit,
-	DispatchBeforeMark, DispatchAfterMark, CallAfter,
+	DispatchBeforeMark, DispatchAfterMark,
+	JobStarted, JobBeforeStore, JobAfterStore, CallAfter,
 	FinishBeforeUpdate, FinishAfterUpdate, FinishAfterEffects, FinishAfterCommit,
 	RequeueBeforeCommit,
 	HeartbeatBefore, IncarnationRegisters,

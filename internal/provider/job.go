@@ -1,6 +1,9 @@
 package provider
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Poller is a provider that works in the background: a send starts a job, and the job is asked for until it is over.
 //
@@ -25,13 +28,16 @@ type Poller interface {
 // StatusChecker is a provider that can be asked what became of the calls made for a task. It is asked when a call had
 // no known outcome, after a crash too, before on_unknown decides.
 type StatusChecker interface {
-	// Status asks about the calls made so far for r's task and run. It sends no work. A check that fails cannot tell.
+	// Status asks about the calls made for r's task and run, up to the one with r.Number. It sends no work, and it
+	// returns soon after ctx ends. A check that fails cannot tell.
 	Status(ctx context.Context, r Request) Status
 }
 
 // Status is what a provider says of the calls made for a task.
 type Status struct {
 	Known Known
+	// After is, with Working, when to ask again; 0 means that the provider did not say.
+	After time.Duration
 	// Response is the result, with Done, unless the work failed.
 	Response *Response
 	// Err is, with Done, how the work failed (its class decides as for a call), and with CannotTell why nothing is
@@ -46,8 +52,11 @@ type Known string
 const (
 	// Done: the work was done, and Response or Err is what came of it. Nothing is to be sent.
 	Done Known = "done"
-	// NotDone: no call made so far was carried out or ever will be. Sending again repeats nothing.
+	// NotDone: no call with a number up to r.Number was carried out or ever will be, not even one that is still on its
+	// way. Sending again, under a higher number, repeats nothing.
 	NotDone Known = "not_done"
+	// Working: it is being done. Ask again later, send nothing.
+	Working Known = "working"
 	// CannotTell: on_unknown decides, as if nobody had been asked.
 	CannotTell Known = "cannot_tell"
 )

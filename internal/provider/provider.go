@@ -29,6 +29,9 @@ type Request struct {
 	// Attempt counts the tries of this run from 1; Run counts the runs from 1.
 	Attempt int
 	Run     int
+	// Number counts every try of the task over all runs, upwards; unlike Attempt it is never given back, so it tells a
+	// late request from a newer one.
+	Number int
 	// Body is the rendered request, one JSON document. For openai it is the chat completions body as the caller
 	// wants it; its fields are sent on byte for byte.
 	Body []byte

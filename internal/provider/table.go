@@ -1,5 +1,7 @@
 package provider
 
+import "slices"
+
 // Rule is one row of the failure table: an observation, and what follows from it.
 type Rule struct {
 	// Section groups the rows; within a call the sections are asked in the order of Sections.
@@ -35,11 +37,12 @@ const (
 	SectionCode    Section = "Codes the provider gives (looked at before the status)"
 	SectionStatus  Section = "HTTP status (when no code says more)"
 	SectionReply   Section = "Inside a reply with status 2xx"
+	SectionJob     Section = "Background jobs and status requests"
 )
 
 // Sections lists the sections in the order of the documentation.
 func Sections() []Section {
-	return []Section{SectionOurs, SectionNetwork, SectionCode, SectionStatus, SectionReply}
+	return []Section{SectionOurs, SectionNetwork, SectionCode, SectionStatus, SectionReply, SectionJob}
 }
 
 // The codes of failed calls.
@@ -93,6 +96,10 @@ const (
 	CodeUpstreamError  = "upstream_error"
 	CodeNoFinishReason = "no_finish_reason"
 	CodeResultTooLarge = "result_too_large"
+
+	CodeJobGone       = "job_gone"
+	CodeJobCancelled  = "job_cancelled"
+	CodeStatusUnclear = "status_unclear"
 )
 
 // What follows, in words that several rows share.
@@ -113,7 +120,7 @@ const (
 // Sources: RFC 9110 section 15 (statuses), RFC 8470 (425), RFC 6585 (429), the nginx status 499 and the Cloudflare
 // statuses 520–530; the code words are those the providers document, compared whole and without case. Message texts
 // are never looked at: one provider words every rate limit as an exhausted quota.
-var Table = append(append(append(append(oursRules, networkRules...), codeRules...), statusRules...), replyRules...)
+var Table = slices.Concat(oursRules, networkRules, codeRules, statusRules, replyRules, jobRules)
 
 var oursRules = []Rule{
 	{
@@ -370,5 +377,20 @@ var replyRules = []Rule{
 	{
 		Section: SectionReply, On: "the reply is larger than 64 MiB", Class: Rejected, Code: CodeResultTooLarge,
 		Permanent: true, Known: "the work was done; the reply cannot be stored", Billed: BilledYes, Next: nextTerminate,
+	},
+}
+
+var jobRules = []Rule{
+	{
+		Section: SectionJob, On: "the provider no longer knows the background job", Class: Unknown, Code: CodeJobGone,
+		Known: "the work may have been done; its result can no longer be had", Billed: BilledUnknown, Next: nextUnknown,
+	},
+	{
+		Section: SectionJob, On: "the background job was cancelled, and not by us", Class: Unknown, Code: CodeJobCancelled,
+		Known: "the work was begun and stopped", Billed: BilledUnknown, Next: nextUnknown,
+	},
+	{
+		Section: SectionJob, On: "a status request cannot tell what became of an earlier call", Class: Unknown,
+		Code: CodeStatusUnclear, Known: "whether it was carried out is not known", Billed: BilledUnknown, Next: nextUnknown,
 	},
 }

@@ -137,6 +137,7 @@ type AttemptEnd struct {
 	Kept         []byte
 	FinishReason string
 	Truncated    bool
+	JobOver      bool // the background job cannot be polled again
 }
 
 func ms(d time.Duration) *int32 {
@@ -186,7 +187,8 @@ SET closed_at = now(),
     orphaned = $28,
     late_result = $29,
     late_at = CASE WHEN $29::bytea IS NOT NULL THEN now() END,
-    sends = $30
+    sends = $30,
+    job_over = $32
 WHERE task_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL`
 
 // QueueCloseAttempt adds the closing of one attempt to a batch.
@@ -199,7 +201,7 @@ func QueueCloseAttempt(b *pgx.Batch, f task.Fence, a AttemptEnd) {
 	b.Queue(closeAttempt, f.ID, f.Epoch, f.Token, a.Outcome, a.Counted, null(a.Code), null(a.Message), null(a.Phase), status,
 		null(a.Model), null(a.RequestID), a.Sent, ms(a.Connect), ms(a.FirstByte), ms(a.Total), a.Bytes,
 		t[0], t[1], t[2], t[3], null(a.Usage.Cost), billed(a.Billed), a.Partial, a.Reply, a.Kept, null(a.FinishReason), a.Truncated,
-		a.Orphaned, a.Late, a.Sends, a.Effects)
+		a.Orphaned, a.Late, a.Sends, a.Effects, a.JobOver)
 }
 
 // KeepLateResult keeps what came back to a worker that no longer owns its task, on

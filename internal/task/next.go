@@ -10,7 +10,8 @@ import (
 )
 
 // Class is what is known after an attempt went wrong (design: failure classes),
-// plus the two ways an attempt can end without its worker: Lost and Released.
+// plus the two ways an attempt can end without its worker, Lost and Released,
+// and what a status check can add to an unknown outcome, NotDone and Working.
 type Class string
 
 // The classes.
@@ -23,6 +24,8 @@ const (
 	BadOutput    Class = "bad_output"   // answered, but not with what was asked
 	Lost         Class = "lost"         // the worker's lease ran out
 	Released     Class = "released"     // the worker stopped on purpose
+	NotDone      Class = "not_done"     // sent, and a check says it was not and will not be carried out
+	Working      Class = "working"      // a check says it is being carried out
 )
 
 // OnUnknown says what follows when a call's outcome is not known.
@@ -54,6 +57,7 @@ const (
 	sameLimit     = 3 // equal final-looking errors in a row; then no more tries
 	refusedWait   = 2 * time.Second
 	unauthWait    = 60 * time.Second
+	workingWait   = 2 * time.Second // between two checks of work under way
 	notSentJitter = 10 // percent
 )
 
@@ -74,6 +78,9 @@ type Ended struct {
 	Status     int  // the provider's HTTP status, 0 where there was none
 	Dispatched bool // false only when it is certain that nothing was sent
 	Cut        bool // with Unclear: the reply broke off after something of it had come
+	// Checkable says that the provider will be asked what became of the calls (a
+	// status request, a background job) before anything is sent again.
+	Checkable bool
 
 	Attempts  int32 // counted, this one included
 	NotSent   int16
@@ -130,6 +137,12 @@ func Next(p Policy, e Ended, rnd func() float64) Verdict {
 		return e.lost(p, v, rnd)
 	case Released:
 		return e.released(p, v)
+	case NotDone:
+		v.Unclear = false
+		return e.retry(p, v, api.CodeAttemptsExhaust, Backoff(e.Attempts, rnd))
+	case Working:
+		v.Unclear, v.GiveBack = true, true
+		return e.again(v, max(e.RetryAfter, workingWait))
 	default:
 		v.Unclear = true
 		return e.unknown(p, v, max(e.RetryAfter, Backoff(e.Attempts, rnd)))
@@ -226,7 +239,7 @@ func (e Ended) unknown(p Policy, v Verdict, wait time.Duration) Verdict {
 	if e.Cut {
 		review = p.OnCut == CutReview
 	}
-	if review {
+	if review && !e.Checkable {
 		v.To, v.Code = api.Unknown, e.unclearCode()
 		return v
 	}
@@ -240,7 +253,7 @@ func (e Ended) lost(p Policy, v Verdict, rnd func() float64) Verdict {
 		v.To, v.Code = api.Unknown, api.CodeWorkerLost
 		return v
 	}
-	if !e.Dispatched {
+	if !e.Dispatched || e.Checkable {
 		v.GiveBack = true
 		return e.again(v, 0)
 	}
@@ -254,6 +267,10 @@ func (e Ended) released(p Policy, v Verdict) Verdict {
 		return e.again(v, 0)
 	}
 	v.Unclear = true
+	if e.Checkable {
+		v.GiveBack, v.Released = true, e.Released // what follows is a question, not a send
+		return e.again(v, 0)
+	}
 	v.GiveBack = p.OnUnknown != Review && v.Released <= int16(p.MaxAttempts)
 	if v.GiveBack {
 		return e.again(v, 0)

@@ -83,6 +83,7 @@ type lost struct {
 	kind    *config.Kind
 	verdict task.Verdict
 	sent    bool
+	job     bool // a background job goes on without its worker
 }
 
 // take locks what was judged and moves what is still as it was judged: a task
@@ -98,12 +99,16 @@ func (u *Upkeep) take(ctx context.Context, tx pgx.Tx, judged map[task.ID]int64, 
 	if err != nil {
 		return nil, err
 	}
+	jobs, err := store.LiveJobs(ctx, tx, ids)
+	if err != nil {
+		return nil, err
+	}
 	var all []lost
 	for _, r := range rows {
 		if r.State != api.Running || r.Epoch != judged[r.ID] {
 			continue
 		}
-		l, err := u.judge(ctx, tx, r, marks)
+		l, err := u.judge(ctx, tx, r, marks[r.ID], jobs[r.ID] != "")
 		if err != nil {
 			return nil, err
 		}
@@ -127,13 +132,13 @@ func (u *Upkeep) take(ctx context.Context, tx pgx.Tx, judged map[task.ID]int64, 
 
 // judge says what becomes of a running task without its worker. A kind whose
 // configuration nobody here can read is left to others.
-func (u *Upkeep) judge(ctx context.Context, tx pgx.Tx, r *task.Row, marks map[task.ID]bool) (*lost, error) {
+func (u *Upkeep) judge(ctx context.Context, tx pgx.Tx, r *task.Row, marked, job bool) (*lost, error) {
 	kind, err := u.Kinds.Version(ctx, tx, r.Kind, r.ConfigHash)
 	if err != nil || kind == nil {
 		return nil, err
 	}
-	sent := marks[r.ID] || kind.OnUnknown != config.UnknownReview
-	l := &lost{row: r, kind: kind, sent: sent}
+	sent := marked || job || kind.OnUnknown != config.UnknownReview
+	l := &lost{row: r, kind: kind, sent: sent, job: job}
 	if r.CancelRequested {
 		l.verdict = task.Verdict{To: api.Cancelled}
 		return l, nil
@@ -141,7 +146,7 @@ func (u *Upkeep) judge(ctx context.Context, tx pgx.Tx, r *task.Row, marks map[ta
 	p := kind.Policy()
 	left := r.Deadline.Sub(r.Now)
 	l.verdict = task.Next(p, task.Ended{
-		Class: task.Lost, Message: "the worker's lease ran out while the task was running", Dispatched: sent,
+		Class: task.Lost, Message: "the worker's lease ran out while the task was running", Dispatched: sent, Checkable: job || u.asks(r.Provider),
 		Attempts: r.Attempts + r.Reported, NotSent: r.NotSent, Released: r.Released, Lost: r.Lost, Unclear: r.Unclear,
 		LastError: r.LastError, Same: r.Same, Left: left,
 	}, u.Random)
@@ -152,6 +157,13 @@ func (u *Upkeep) judge(ctx context.Context, tx pgx.Tx, r *task.Row, marks map[ta
 		l.verdict.After = u.Retries.Pace(l.verdict.After, left, u.Kinds.Config().TimeoutsOf(kind).Total)
 	}
 	return l, nil
+}
+
+// asks says whether a provider can be asked what became of a call: the next
+// claim does, before it sends anything.
+func (u *Upkeep) asks(name string) bool {
+	p := u.Kinds.Config().Providers[name]
+	return p != nil && p.Status != ""
 }
 
 func (u *Upkeep) moveLost(ctx context.Context, tx pgx.Tx, all []lost) error {
@@ -214,7 +226,7 @@ func (l lost) move() store.Move {
 	if v.GiveBack {
 		m.Attempts--
 	}
-	if l.sent {
+	if l.sent && !(l.job && v.To == api.Pending) { // a job that is polled on is charged once, to whoever hears of its end
 		m.AddBilled = api.BilledUnknown
 	}
 	return m

@@ -2,9 +2,11 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/onefold-dev/onefold/api"
@@ -27,6 +29,11 @@ type attempt struct {
 	cut  context.CancelCauseFunc
 	body []byte    // the rendered request, nil before it is rendered
 	sent time.Time // zero until the call was handed to the provider
+
+	job     string      // the stored background job, "" if there is none
+	resumed bool        // an earlier attempt started it
+	polling atomic.Bool // only that job is waited for: another worker can go on
+	checked provider.Status
 }
 
 // run makes one attempt and ends it. Whatever happens, a panic included, the
@@ -45,7 +52,11 @@ func (w *Worker) run(inc *Incarnation, c *claimed) {
 		a.cut(errReleased) // claimed while the stop began: nothing was sent, so it goes back whole
 	}
 	w.mu.Unlock()
-	w.end(a, w.try(a))
+	e := w.try(a)
+	w.end(a, e)
+	if e != nil && !e.at.JobOver {
+		w.stopUnwanted(a)
+	}
 }
 
 func (a *attempt) attrs() []slog.Attr {
@@ -71,6 +82,10 @@ func (w *Worker) try(a *attempt) (e *ending) {
 		return w.failed(a, &provider.Error{Class: provider.Rejected, Code: string(api.CodeRenderFailed), Message: message(err), Permanent: true, Billed: provider.BilledNo})
 	}
 	a.body = body
+	p, r := w.Providers[a.row.Provider], w.request(a)
+	if e, decided := w.earlier(a, p, r); decided {
+		return e
+	}
 	if a.kind.OnUnknown == onUnknownReview {
 		marked, err := w.marks.Do(a.ctx, a.fence)
 		if err != nil {
@@ -83,16 +98,27 @@ func (w *Worker) try(a *attempt) (e *ending) {
 	if !a.inc.Fresh() || a.ctx.Err() != nil {
 		return w.failed(a, notSent("lease_old", "the lease was too old to send"))
 	}
-	w.Retries.Called()
-	a.sent = time.Now()
-	resp, err := w.Providers[a.row.Provider].Call(a.ctx, w.request(a))
+	resp, err := w.send(a, p, r)
+	if errors.Is(err, errFenced) {
+		return nil
+	}
 	if ferr := failpoint.Hit(failpoint.CallAfter); ferr != nil && err == nil {
 		err = &provider.Error{Class: provider.Unknown, Code: "injected", Message: ferr.Error(), Billed: provider.BilledUnknown, Phase: provider.PhaseWritten}
 	}
-	if err != nil {
-		return w.failed(a, providerError(err))
+	return w.answered(a, p, r, resp, err)
+}
+
+// answered makes the ending of what a call or a poll returned. A call whose
+// outcome is not known is asked about first, where the provider can be asked.
+func (w *Worker) answered(a *attempt, p provider.Provider, r provider.Request, resp *provider.Response, err error) *ending {
+	if err == nil {
+		return w.succeeded(a, resp)
 	}
-	return w.succeeded(a, resp)
+	pe := providerError(err)
+	if resp, pe = w.check(a, p, r, pe); resp != nil {
+		return w.succeeded(a, resp)
+	}
+	return w.failed(a, pe)
 }
 
 func (a *attempt) data() config.TemplateData {
@@ -116,7 +142,7 @@ func (w *Worker) request(a *attempt) provider.Request {
 	t := cfg.TimeoutsOf(a.kind)
 	p := cfg.Providers[r.Provider]
 	return provider.Request{
-		TaskID: r.ID.String(), Key: r.Key, Tenant: r.Tenant, Kind: r.Kind, Attempt: int(r.Attempts), Run: int(r.Run), Body: a.body,
+		TaskID: r.ID.String(), Key: r.Key, Tenant: r.Tenant, Kind: r.Kind, Attempt: int(r.Attempts), Run: int(r.Run), Number: int(r.TotalAttempts), Body: a.body,
 		Timeouts:        provider.Timeouts{Connect: t.Connect, FirstByte: t.FirstByte, Idle: t.Idle, Total: t.Total},
 		BudgetRemaining: a.remaining(),
 		Stream:          p != nil && p.Stream,

@@ -23,13 +23,22 @@ func budgetOf(r *task.Row) store.BudgetKey { return store.BudgetKey{Tenant: r.Te
 // end, or by the reaper.
 func (w *Worker) spend(ctx context.Context, tx pgx.Tx, p *plan) error {
 	wanted := map[store.BudgetKey]int32{}
+	var again []task.ID
 	for _, c := range p.claims {
-		if c.Row.BudgetID != "" {
-			wanted[budgetOf(c.Row)] = c.Row.BudgetSends
+		if c.Row.BudgetID == "" {
+			continue
+		}
+		wanted[budgetOf(c.Row)] = c.Row.BudgetSends
+		if c.Row.Unclear {
+			again = append(again, c.Row.ID)
 		}
 	}
 	if len(wanted) == 0 {
 		return nil
+	}
+	jobs, err := store.LiveJobs(ctx, tx, again)
+	if err != nil {
+		return err
 	}
 	have, err := store.LockBudgets(ctx, tx, wanted)
 	if err != nil {
@@ -40,7 +49,9 @@ func (w *Worker) spend(ctx context.Context, tx pgx.Tx, p *plan) error {
 	p.claims, p.members = nil, nil
 	for k, i := range members {
 		r := claims[k].Row
-		if r.BudgetID != "" {
+		if jobs[r.ID] != "" {
+			p.got[i].polls = true // asks for a background job that was counted when it was started
+		} else if r.BudgetID != "" {
 			key := budgetOf(r)
 			left := have[key].Left() - use[key]
 			if left <= 0 {
@@ -59,12 +70,15 @@ func (w *Worker) spend(ctx context.Context, tx pgx.Tx, p *plan) error {
 }
 
 // account brings the budgets of ended attempts to what the calls came to: one
-// send was counted at the claim.
+// send was counted at the claim, none where it only polls.
 func account(ctx context.Context, tx pgx.Tx, all []*ending, ended map[task.ID]store.Ended) error {
 	over := map[store.BudgetKey]int32{}
 	for _, e := range all {
 		if _, ok := ended[e.end.ID]; ok && e.a.row.BudgetID != "" {
 			over[budgetOf(e.a.row)] += int32(e.at.Sends - 1)
+			if e.a.polls {
+				over[budgetOf(e.a.row)]++
+			}
 		}
 	}
 	return store.AddToBudgets(ctx, tx, over)
@@ -114,6 +128,10 @@ func (w *Worker) unclaimable(ctx context.Context, tx pgx.Tx, r *task.Row, p task
 	case !r.Deadline.After(r.Now):
 		v = task.Expire(p, r.Unclear, r.LastError)
 	case r.BudgetID != "":
+		jobs, err := store.LiveJobs(ctx, tx, []task.ID{r.ID})
+		if err != nil || jobs[r.ID] != "" {
+			return nil, err
+		}
 		have, err := store.LockBudgets(ctx, tx, map[store.BudgetKey]int32{budgetOf(r): r.BudgetSends})
 		if err != nil {
 			return nil, err

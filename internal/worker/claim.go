@@ -32,6 +32,7 @@ type claimed struct {
 	fence task.Fence
 	owner task.ID
 	at    time.Time // this process's clock when the claim returned
+	polls bool      // names a budget, and only asks for a background job that was counted before
 	left  *int32    // what the task's named budget has left, nil where it names none
 	alone bool      // not claimed: it is to be settled, in a transaction of its own
 }
@@ -174,7 +175,15 @@ func (w *Worker) plan(ctx context.Context, tx pgx.Tx, requests []claimRequest, r
 			if err != nil {
 				return nil, err
 			}
-			p.got[i] = &claimed{row: r, kind: kind, owner: q.owner, fence: task.Fence{ID: r.ID, Epoch: r.Epoch, Token: q.token}}
+			c := &claimed{row: r, kind: kind, owner: q.owner, fence: task.Fence{ID: r.ID, Epoch: r.Epoch, Token: q.token}}
+			if r.BudgetID != "" && r.Unclear {
+				jobs, err := store.LiveJobs(ctx, tx, []task.ID{r.ID})
+				if err != nil {
+					return nil, err
+				}
+				c.polls = jobs[r.ID] != ""
+			}
+			p.got[i] = c
 			continue
 		}
 		if r.State != api.Pending {

@@ -257,6 +257,9 @@ func (w *Worker) after(ctx context.Context, tx pgx.Tx, all []*ending, ended map[
 			at.Outcome, at.Late, at.Reply, at.Orphaned = outcomeCancelled, e.reply(), nil, true
 		}
 		store.QueueCloseAttempt(b, e.end.Fence, at)
+		if e.a.resumed && at.JobOver {
+			store.QueueSettleJob(b, e.end.Fence, e.a.job)
+		}
 		if d.State == api.Pending {
 			w := store.Wake{JobID: *e.end.JobID, ID: r.ID, Queue: job.Queue(r.Provider), Virtual: r.VirtualAt}
 			if e.end.After > 0 {

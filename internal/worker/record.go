@@ -18,10 +18,14 @@ func (w *Worker) good(a *attempt, resp *provider.Response) store.AttemptEnd {
 	at := store.AttemptEnd{
 		Outcome: "succeeded", Counted: true, Phase: string(provider.PhaseDone), Model: clean(resp.Model), RequestID: clean(resp.RequestID),
 		Billed: api.BilledYes, Reply: resp.Reply, FinishReason: clean(resp.FinishReason), Truncated: resp.Truncated,
+		JobOver: a.job != "",
 	}
 	w.fill(&at, a, resp.Phases, resp.Bytes, resp.Usage)
 	at.Reported = reported(resp.SendsUsed)
-	at.Sends = 1 + int(at.Reported)
+	at.Sends = int(at.Reported)
+	if !a.sent.IsZero() { // not so where an earlier attempt had made the call
+		at.Sends++
+	}
 	return at
 }
 
@@ -30,7 +34,7 @@ func (w *Worker) good(a *attempt, resp *provider.Response) store.AttemptEnd {
 func (w *Worker) bad(a *attempt, pe *provider.Error) store.AttemptEnd {
 	at := store.AttemptEnd{
 		Outcome: string(pe.Class), Code: clean(pe.Code), Message: clean(pe.Message), Phase: string(pe.Phase), Status: pe.Status,
-		RequestID: clean(pe.RequestID), Billed: api.Billed(pe.Billed), Reply: pe.Reply, Orphaned: orphaned(pe),
+		RequestID: clean(pe.RequestID), Billed: api.Billed(pe.Billed), Reply: pe.Reply, Orphaned: orphaned(pe) && a.job == "", JobOver: pe.JobOver,
 	}
 	var usage provider.Usage
 	if p := pe.Partial; p != nil {

@@ -89,13 +89,18 @@ func (w *Worker) verdict(a *attempt, pe *provider.Error, at store.AttemptEnd) *e
 	e := task.Ended{
 		Class: task.Class(pe.Class), Code: at.Code, Message: at.Message, RetryAfter: pe.RetryAfter, Permanent: pe.Permanent, Status: pe.Status,
 		Dispatched: dispatched, Cut: cut(pe), Attempts: r.Attempts + r.Reported + at.Reported, NotSent: r.NotSent, Released: r.Released, Unclear: r.Unclear,
-		LastError: r.LastError, Same: r.Same, Left: time.Until(a.deadline()),
+		LastError: r.LastError, Same: r.Same, Left: time.Until(a.deadline()), Checkable: a.job != "" && !at.JobOver,
 	}
+	a.byCheck(&e)
+	unclear := e.Unclear || dispatched && e.Class == task.Unclear
 	switch cause := context.Cause(a.ctx); {
 	case errors.Is(cause, errReleased) && (pe.Class == provider.Unknown || pe.Class == provider.NotSent):
 		e.Class = task.Released
+		if _, asks := w.Providers[r.Provider].(provider.StatusChecker); asks {
+			e.Checkable = true
+		}
 	case errors.Is(cause, errDeadline) && pe.Class != provider.Rejected:
-		v := task.Expire(a.kind.Policy(), r.Unclear || dispatched && pe.Class == provider.Unknown, r.LastError)
+		v := task.Expire(a.kind.Policy(), unclear, r.LastError)
 		return w.ending(a, v, at)
 	}
 	return w.ending(a, task.Next(a.kind.Policy(), e, w.Random), at)
@@ -108,9 +113,13 @@ func (w *Worker) ending(a *attempt, v task.Verdict, at store.AttemptEnd) *ending
 	if v.Again {
 		v.After = w.Retries.Pace(v.After, time.Until(a.deadline()), w.Kinds.Config().TimeoutsOf(a.kind).Total)
 	}
+	usage := at.Usage
+	if v.To == api.Pending && a.job != "" && !at.JobOver {
+		usage.Billed = api.BilledNo // a job that is polled on is charged once, to whoever hears of its end
+	}
 	return &ending{a: a, at: at, end: store.Ending{
 		Fence: a.fence, To: v.To, Code: string(v.Code), Message: v.Message, Permanent: v.Permanent, After: v.After, GiveBack: v.GiveBack,
 		NotSent: v.NotSent, Released: v.Released, Lost: v.Lost, Unclear: v.Unclear, LastError: v.LastError, Same: v.Same, Reported: at.Reported,
-		FinishReason: at.FinishReason, Truncated: at.Truncated, Usage: at.Usage, Retention: w.Kinds.Config().RetentionOf(a.kind),
+		FinishReason: at.FinishReason, Truncated: at.Truncated, Usage: usage, Retention: w.Kinds.Config().RetentionOf(a.kind),
 	}}
 }

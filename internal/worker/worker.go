@@ -52,6 +52,7 @@ type Worker struct {
 	Config
 	claims *group.Group[claimRequest, *claimed]
 	marks  *group.Group[task.Fence, bool]
+	jobs   *group.Group[store.Job, bool]
 	ends   *group.Group[*ending, *store.Ended]
 
 	mu       sync.Mutex
@@ -74,6 +75,7 @@ func New(c Config) *Worker {
 	w := &Worker{Config: c, held: map[task.ID]*attempt{}, strays: map[task.ID]bool{}, passed: map[task.ID]time.Time{}}
 	w.claims = group.New(w.claim, nil, &group.Opts{Max: 64})
 	w.marks = group.New(w.mark, nil, &group.Opts{Max: 256, Flushers: 1})
+	w.jobs = group.New(w.noteJobs, nil, &group.Opts{Max: 256, Flushers: 1})
 	w.ends = group.New(w.endGroup, (*ending).size, &group.Opts{Max: 128, Single: oneAtFault})
 	return w
 }
@@ -142,7 +144,8 @@ func (w *Worker) drop(id task.ID) {
 
 // Drain stops claiming, lets calls under way finish for the grace time, and
 // then releases those that may be called again; calls whose kind is reviewed go
-// on to their own timeouts. It returns when nothing runs.
+// on to their own timeouts, unless they only poll a stored job. It returns when
+// nothing runs.
 func (w *Worker) Drain(grace time.Duration) {
 	w.mu.Lock()
 	w.stopping = true
@@ -161,7 +164,7 @@ func (w *Worker) Drain(grace time.Duration) {
 	}
 	w.mu.Lock()
 	for _, a := range w.held {
-		if a != nil && a.kind.OnUnknown != onUnknownReview {
+		if a != nil && (a.kind.OnUnknown != onUnknownReview || a.polling.Load()) {
 			a.cut(errReleased)
 		}
 	}
@@ -173,6 +176,7 @@ func (w *Worker) Drain(grace time.Duration) {
 func (w *Worker) Close() {
 	w.claims.Close()
 	w.marks.Close()
+	w.jobs.Close()
 	w.ends.Close()
 }
 

@@ -31,6 +31,7 @@ import (
 const testConfig = `
 providers:
   p: {type: fake, base_url: "http://127.0.0.1:1"}
+  q: {type: httpcall, base_url: "http://127.0.0.1:1", status: /status}
 destinations:
   d: {url: "http://127.0.0.1:1/", repeat: safe, allow_private: true}
 kinds:
@@ -40,6 +41,8 @@ kinds:
     effects:
       - {name: tell, type: webhook, destination: d, on: final, body: '{"outcome": {{json .outcome}}, "n": {{json .input.n}}}'}
   r: {provider: p, output: text, on_unknown: review}
+  asks: {provider: q, output: text}
+  asks.review: {provider: q, output: text, on_unknown: review}
   s:
     provider: p
     output: json
