@@ -80,6 +80,8 @@ const (
 	CodeUpstreamEmpty    Code = "upstream_empty"
 	CodeUpstreamError    Code = "upstream_error"
 	CodeNoFinishReason   Code = "no_finish_reason"
+	CodeBadSignature     Code = "invalid_signature"
+	CodeNoSourceKey      Code = "source_key_missing"
 )
 
 const retryLater = "Send the same request again with the same key after Retry-After; it is safe."
@@ -153,4 +155,6 @@ var Codes = map[Code]CodeRow{
 	CodeUpstreamEmpty:    {0, ErrFailed, "The provider answered 200 without any content.", "See the attempts; submit the same key again to reopen where the kind allows it."},
 	CodeUpstreamError:    {0, ErrFailed, "The provider answered 200 and said inside the reply that it failed.", "See the attempts; submit the same key again to reopen where the kind allows it."},
 	CodeNoFinishReason:   {0, ErrFailed, "The provider said that it was done, but not how the reply ended: it may be a part.", "See the attempts; submit the same key again to reopen where the kind allows it."},
+	CodeBadSignature:     {401, ErrUnauthorized, "The webhook is not signed by its source, or its time is too far off. Nothing was stored.", "Compare the secrets of both sides, and the clocks; the body must arrive byte for byte as it was signed."},
+	CodeNoSourceKey:      {400, ErrInvalid, "The webhook is signed, but no idempotency key can be made of it. Nothing was stored.", "Correct the source's key template in onefold.yaml: it needs fields that every event has."},
 }

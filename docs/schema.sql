@@ -407,6 +407,15 @@ CREATE TABLE onefold.shares (
     CONSTRAINT shares_wanted_check CHECK ((wanted >= 0))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+CREATE TABLE onefold.source_secrets (
+    source text NOT NULL,
+    secret text NOT NULL,
+    hour timestamp with time zone NOT NULL,
+    count bigint NOT NULL,
+    last_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT source_secrets_count_check CHECK ((count > 0))
+)
+WITH (fillfactor='50');
 
 CREATE TABLE onefold.task_duplicates (
     task_id uuid NOT NULL,
@@ -631,6 +640,8 @@ ALTER TABLE ONLY onefold.river_queue
 
 ALTER TABLE ONLY onefold.shares
     ADD CONSTRAINT shares_pkey PRIMARY KEY (scope, name, incarnation);
+ALTER TABLE ONLY onefold.source_secrets
+    ADD CONSTRAINT source_secrets_pkey PRIMARY KEY (source, secret, hour);
 
 ALTER TABLE ONLY onefold.task_duplicates
     ADD CONSTRAINT task_duplicates_pkey PRIMARY KEY (task_id);

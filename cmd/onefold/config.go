@@ -25,7 +25,7 @@ type configCheckCmd struct {
 func (c *configCheckCmd) Run(_ context.Context, e *env) error {
 	file := c.file(e)
 	opts := config.Built(e.getenv)
-	opts.SkipSecrets = c.SkipSecrets
+	opts.SkipSecrets, opts.SkipSources = c.SkipSecrets, c.SkipSecrets
 	cfg, err := config.Load(file, opts)
 	if err != nil {
 		var list config.Errors

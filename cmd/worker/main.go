@@ -36,7 +36,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if f.Healthcheck {
 		return boot.Healthcheck(ctx, f.AdminAddr)
 	}
-	c := f.Config("worker", config.Built(os.Getenv), stderr)
+	opts := config.Built(os.Getenv)
+	opts.SkipSources = true // the worker takes no webhooks
+	c := f.Config("worker", opts, stderr)
 	c.Lease = f.Lease
 	app, err := boot.Open(ctx, c)
 	if err != nil {

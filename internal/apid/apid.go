@@ -12,6 +12,7 @@ import (
 
 	"github.com/onefold-dev/onefold/internal/auth"
 	"github.com/onefold-dev/onefold/internal/boot"
+	"github.com/onefold-dev/onefold/internal/ingest"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/outbox"
 	"github.com/onefold-dev/onefold/internal/server"
@@ -34,9 +35,11 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 		Pool: app.Pool, Kinds: app.Kinds, Outbox: outbox.New(outbox.Opts{Config: app.Kinds.Config()}), Notifier: notifier, Log: app.Log,
 	})
 	defer submits.Close()
+	webhooks := ingest.New(ingest.Config{Sources: app.Kinds.Config().Sources, Submit: submits, DB: app.Pool, Log: app.Log})
+	defer webhooks.Close()
 	waiter := wait.New(wait.Config{Pool: app.Pool, Connect: app.Direct, Log: app.Log})
 	s, err := server.New(server.Config{
-		DB: app.Pool, Submit: submits, Auth: auth.New(app.Pool), Wait: waiter, Log: app.Log, Ready: app.Ready,
+		DB: app.Pool, Submit: submits, Auth: auth.New(app.Pool), Wait: waiter, Log: app.Log, Ready: app.Ready, Ingest: webhooks,
 		Version: boot.Version, Stopping: ctx,
 	})
 	if err != nil {

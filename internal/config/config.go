@@ -15,9 +15,11 @@ type Opts struct {
 	ProviderTypes, EffectTypes map[string]bool
 	// Getenv reads an environment variable. Nil means that none is set.
 	Getenv func(string) string
-	// SkipSecrets leaves secrets unread and unchecked, for programs that send nothing (the API) and for checking a
-	// file away from where it runs.
+	// SkipSecrets leaves the secrets of providers and destinations unread and unchecked, for programs that send nothing
+	// (the API) and for checking a file away from where it runs.
 	SkipSecrets bool
+	// SkipSources does the same for the secrets of sources, for programs that take no webhooks (the worker).
+	SkipSources bool
 }
 
 func (o Opts) getenv(name string) string {
@@ -34,6 +36,7 @@ type Config struct {
 	Providers    map[string]*Provider
 	Destinations map[string]*Destination
 	Kinds        map[string]*Kind
+	Sources      map[string]*Source
 
 	pos map[string]Pos
 	// at makes errors with a line of the file. A function, because fmt would print the file out of a struct.

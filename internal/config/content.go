@@ -204,6 +204,7 @@ func (c *content) render(s *scope) ([]byte, error) {
 type scope struct {
 	d      TemplateData
 	effect *RenderedEffect // being rendered: then result, outcome and error exist
+	doc    json.RawMessage // a source's event, which is then the whole data
 	parsed map[string]any
 	// max bounds what one effect may render to, in bytes; 0 is maxRendered.
 	max int
@@ -232,6 +233,15 @@ func (s *scope) limit() int {
 func (s *scope) data() (map[string]any, error) {
 	if s.parsed != nil {
 		return s.parsed, nil
+	}
+	if s.doc != nil {
+		v, err := decodeAny(s.doc)
+		m, ok := v.(map[string]any)
+		if err != nil || !ok {
+			return nil, problem("the event is not a JSON object")
+		}
+		s.parsed = m
+		return m, nil
 	}
 	input, err := decodeAny(s.d.Input)
 	if err != nil {
@@ -284,7 +294,10 @@ func decodeAny(data []byte) (any, error) {
 // raw returns the bytes of the field at path as they were submitted: digits, order and spacing kept.
 func (s *scope) raw(path []string) (json.RawMessage, bool) {
 	var v json.RawMessage
+	rest := path[1:]
 	switch {
+	case s.doc != nil:
+		v, rest = s.doc, path
 	case path[0] == "input":
 		v = s.d.Input
 	case path[0] == "result" && s.effect != nil && len(s.d.Result) > 0:
@@ -292,7 +305,7 @@ func (s *scope) raw(path []string) (json.RawMessage, bool) {
 	default:
 		return nil, false
 	}
-	for _, name := range path[1:] {
+	for _, name := range rest {
 		var m map[string]json.RawMessage
 		if json.Unmarshal(v, &m) != nil {
 			return nil, false

@@ -42,6 +42,7 @@ providers: {p: {type: httpcall, base_url: "https://a.example", timeouts: {total:
 destinations:
   d: {url: "https://d.example", check: {path: /x, done: {status: 200}, not_done: {status: 404}}}
   m: {url: "smtps://m.example", from: a@d.example}
+sources: {s: {scheme: hmac, tenant: a, kind: k, secrets: [{secret_env: S}], hmac: {header: X-S}, key: document}}
 kinds:
   k:
     provider: p
@@ -52,8 +53,8 @@ kinds:
       - {name: d, type: email, destination: m, to: x, subject: y, body: z}
       - {name: e, type: task, kind: k}
 `)}
-	d := newDecoder(p, Opts{})
-	d.root(readYAML(p), &Config{Kinds: map[string]*Kind{}, Providers: map[string]*Provider{}, Destinations: map[string]*Destination{}})
+	d := newDecoder(p, Opts{SkipSources: true})
+	d.root(readYAML(p), &Config{Kinds: map[string]*Kind{}, Providers: map[string]*Provider{}, Destinations: map[string]*Destination{}, Sources: map[string]*Source{}})
 	if err := p.err(); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,9 @@ kinds:
 		"Fields of the file": d.fields[""], "Fields of `retention`": d.fields["retention"], "Fields of a provider": d.fields["providers.p"],
 		"Fields of `timeouts`": d.fields["providers.p.timeouts"], "Fields of a price": d.fields["providers.p.prices.m"],
 		"Fields of a destination": d.fields["destinations.d"], "Fields of `check`": d.fields["destinations.d.check"],
-		"Fields of a rule": d.fields["destinations.d.check.done"], "Fields of a kind": d.fields["kinds.k"], "Fields of an effect": effect,
+		"Fields of a rule": d.fields["destinations.d.check.done"], "Fields of a source": d.fields["sources.s"],
+		"Fields of a source's `secrets`": d.fields["sources.s.secrets[0]"], "Fields of a source's `hmac`": d.fields["sources.s.hmac"],
+		"Fields of a kind": d.fields["kinds.k"], "Fields of an effect": effect,
 	} {
 		var documented []string
 		for _, r := range tables[heading] {

@@ -32,7 +32,7 @@ func Load(path string, o Opts) (*Config, error) {
 func Parse(name string, data []byte, o Opts) (*Config, error) {
 	p := &problems{file: name, src: data}
 	root := readYAML(p)
-	c := &Config{File: name, Kinds: map[string]*Kind{}, Providers: map[string]*Provider{}, Destinations: map[string]*Destination{}}
+	c := &Config{File: name, Kinds: map[string]*Kind{}, Providers: map[string]*Provider{}, Destinations: map[string]*Destination{}, Sources: map[string]*Source{}}
 	if root != nil {
 		d := newDecoder(p, o)
 		d.root(root, c)
@@ -79,9 +79,9 @@ func (d *decoder) root(v *value, c *Config) {
 	d.named(m.take("kinds"), "kinds", "kind", kindName, func(name string, v *value, path string) {
 		c.Kinds[name] = d.kind(name, v, path, c)
 	})
-	if m.take("sources") != nil {
-		m.fail("sources", "remove the section", "sources are not available in this version")
-	}
+	d.named(m.take("sources"), "sources", "source", plainName, func(name string, v *value, path string) {
+		c.Sources[name] = d.source(name, v, path)
+	})
 	m.done()
 	if v.t == tObject {
 		d.together(m, c)
@@ -98,6 +98,9 @@ func (d *decoder) together(m *mapping, c *Config) {
 	}
 	for _, k := range c.Kinds {
 		d.references(k, c, m)
+	}
+	for _, s := range sortedSources(c) {
+		d.sourceReferences(s, c, m)
 	}
 	d.checkSpans(c)
 }

@@ -161,6 +161,9 @@ func (p *preparer) check(n parse.Node, atRoot bool) {
 
 func (p *preparer) field(path []string) {
 	p.leaf.uses[path[0]] = true
+	if p.roots == nil {
+		return
+	}
 	if !slices.Contains(p.roots, path[0]) {
 		fix := "use ." + strings.Join(p.roots, ", .")
 		if near := closest(path[0], p.roots); near != "" {

@@ -18,6 +18,7 @@ const (
 	modeJSON               // a JSON document written by hand: values are escaped for where they stand
 	modePath               // a URL path: values are path-escaped
 	modeHeader             // a header value: control characters are an error
+	modeKey                // an idempotency key: an empty value is an error
 )
 
 // leaf is one compiled text.
@@ -34,7 +35,7 @@ type leaf struct {
 	uses map[string]bool // first names used: input, task, result, ...
 }
 
-// Roots are what a template may begin a field with.
+// Roots are what a template may begin a field with; nil stands for the fields of a source's event, which are any.
 var (
 	requestRoots = []string{"input", "task"}
 	effectRoots  = []string{"input", "task", "effect", "result", "outcome", "error"}
@@ -238,6 +239,14 @@ func emitFor(m mode) func(any) (string, error) {
 		return func(v any) (string, error) {
 			text, err := plainText(v)
 			return url.PathEscape(text), err
+		}
+	case modeKey:
+		return func(v any) (string, error) {
+			text, err := plainText(v)
+			if err == nil && strings.TrimSpace(text) == "" {
+				err = problem("a value of the key is empty")
+			}
+			return text, err
 		}
 	case modeHeader:
 		return func(v any) (string, error) {

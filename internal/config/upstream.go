@@ -138,6 +138,11 @@ var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // secret reads NAME_env and NAME_file, of which one may be given, and tries it once.
 func (m *mapping) secret(name string) *telemetry.SecretSource {
+	return m.secretUnless(m.d.o.SkipSecrets, name)
+}
+
+// secretUnless is secret, but does not try it when skip.
+func (m *mapping) secretUnless(skip bool, name string) *telemetry.SecretSource {
 	var env, file string
 	hasEnv, hasFile := m.str(name+"_env", &env), m.str(name+"_file", &file)
 	var src *telemetry.SecretSource
@@ -160,7 +165,7 @@ func (m *mapping) secret(name string) *telemetry.SecretSource {
 	default:
 		return nil
 	}
-	if m.d.o.SkipSecrets {
+	if skip {
 		return src
 	}
 	if _, err := src.Get(); err != nil {

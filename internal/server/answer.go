@@ -61,7 +61,7 @@ func (x *exchange) write(a *answer) {
 	for name, values := range a.header {
 		h[name] = values
 	}
-	if a.status == http.StatusNotModified {
+	if a.status == http.StatusNotModified || a.status == http.StatusNoContent || a.status == http.StatusResetContent {
 		h.Del("Content-Type")
 		x.w.WriteHeader(a.status)
 		return

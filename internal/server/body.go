@@ -32,6 +32,11 @@ func (x *exchange) body(limit int64, within time.Duration) ([]byte, error) {
 	if err := checkMedia(x.r.Header); err != nil {
 		return nil, err
 	}
+	return x.read(limit, within)
+}
+
+// read reads a body of any kind.
+func (x *exchange) read(limit int64, within time.Duration) ([]byte, error) {
 	conn := http.NewResponseController(x.w)
 	if x.r.ContentLength > limit {
 		return nil, x.tooLarge(conn, limit)

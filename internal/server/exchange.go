@@ -24,6 +24,7 @@ type exchange struct {
 	id      string // request id
 	traceID string
 	who     auth.Identity // after authentication
+	quiet   bool          // what was refused is told in another, bounded way
 }
 
 type exchangeKey struct{}
@@ -155,6 +156,9 @@ func (x *exchange) emit(ctx context.Context, everything bool) {
 		x.line.Raise(slog.LevelWarn)
 	}
 	if p := x.r.URL.Path; status < 400 && (p == "/healthz" || p == "/readyz") && !everything {
+		return
+	}
+	if x.quiet && !everything {
 		return
 	}
 	x.line.Emit(ctx)

@@ -70,7 +70,7 @@ func (s *Server) fail(x *exchange, err error) {
 	if after > 0 {
 		h.Set("Retry-After", seconds(after))
 	}
-	if p.Status == http.StatusUnauthorized {
+	if p.Status == http.StatusUnauthorized && p.Code != string(api.CodeBadSignature) {
 		h.Set("WWW-Authenticate", `Bearer realm="onefold"`)
 	}
 	x.w.WriteHeader(p.Status)

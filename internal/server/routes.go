@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"net/http"
 
 	"github.com/onefold-dev/onefold/api"
@@ -112,6 +113,17 @@ func (s *Server) routes() {
 		answers: is{200: listOf[api.UsageRow]("The report."), 400: refused},
 	}, s.usage)
 
+	// Senders of webhooks: hand over an event, as often as they like.
+	serve(s, route{
+		method: http.MethodPost, path: "/v1/ingest/{source}", id: "ingest", open: true, reads: true, resource: "ingest",
+		summary: "Deliver a webhook", doc: docIngest, body: json.RawMessage(nil),
+		answers: is{
+			202: object[delivered]("A new task, or a failed one that runs again."),
+			200: object[delivered]("It had come before; `duplicate_status` of the source may set another status."),
+			401: refused, 404: refused, 408: refused, 413: refused, 415: refused, 429: refused, 500: refused,
+		},
+	}, s.ingest)
+
 	// Probes: is the process alive. Never asks the database.
 	serve(s, route{
 		method: http.MethodGet, path: "/healthz", id: "health", open: true, resource: "service",
@@ -160,6 +172,8 @@ const (
 		"of the task as you saw it; 409 when it has moved since."
 	docUsage = "Calls by the day they were made, whatever became of their tasks since; what the purge took is kept a row a day. " +
 		"`saved` is what folded duplicates would have cost had they been calls; it counts where their task's first call does."
+	docIngest = "The body is taken as it was signed, byte for byte; its scheme is the source's. A delivery that came before, " +
+		"under whatever request id, folds onto its task. Nothing is read of the body before the source's rate lets it in."
 	docResolve = "For a task whose outcome is unknown: `succeeded` with its result, `failed`, `retry`, or `finish` " +
 		"(store the reply that is already there, without another call)."
 )

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/onefold-dev/onefold/internal/auth"
+	"github.com/onefold-dev/onefold/internal/ingest"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submit"
 	"github.com/onefold-dev/onefold/internal/wait"
@@ -29,13 +30,15 @@ const (
 	maxHeaderBytes = 32 << 10
 )
 
-// Config is what a Server works with. All but Version and Stopping are required.
+// Config is what a Server works with. All but Ingest, Version and Stopping are required.
 type Config struct {
 	DB     store.DBTX // for reading
 	Submit *submit.Service
 	Auth   *auth.Auth
 	Wait   *wait.Waiter
 	Log    *slog.Logger
+	// Ingest takes inbound webhooks. Nil: there are no sources.
+	Ingest *ingest.Service
 	// Ready says whether requests can be served now; it is asked by /readyz.
 	Ready   func(context.Context) error
 	Version string

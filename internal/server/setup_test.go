@@ -30,7 +30,12 @@ kinds:
   open: {provider: openai, dedupe: open}
   free: {provider: openai, dedupe: none}
   review: {provider: openai, on_unknown: review}
+sources:
+  hook: {scheme: github, tenant: a, kind: llm.chat, secret_env: HOOK, max_body: 4096, rate: 1000}
+  narrow: {scheme: github, tenant: a, kind: llm.chat, secret_env: HOOK, rate: 1}
 `
+
+const hookSecret = "the secret of all test sources"
 
 // bundle is an API process in this one, on a database of its own.
 type bundle struct {
@@ -92,7 +97,7 @@ func (b *bundle) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := boot.Config{
 		Service: "api", DatabaseURL: b.database.URL(), ConfigPath: file, Addr: "127.0.0.1:0", LogTo: b.Log,
-		Configuration: config.Opts{SkipSecrets: true},
+		Configuration: config.Opts{SkipSecrets: true, Getenv: func(string) string { return hookSecret }},
 	}
 	if b.pooled {
 		cfg.DirectURL, cfg.DatabaseURL = cfg.DatabaseURL, cfg.DatabaseURL+"&connect_timeout=7"

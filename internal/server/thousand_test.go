@@ -54,14 +54,14 @@ func (c *counting) Exec(ctx context.Context, sql string, args ...any) (pgconn.Co
 func counted(t *testing.T, b *bundle) (url string, waiter *wait.Waiter, statements *counting) {
 	t.Helper()
 	log := telemetry.New(t.Output(), &telemetry.Opts{Level: slog.LevelError})
-	cfg, err := config.Parse("test", []byte(testConfig), config.Opts{SkipSecrets: true})
+	cfg, err := config.Parse("test", []byte(testConfig), config.Opts{SkipSecrets: true, SkipSources: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	statements = &counting{DBTX: b.DB}
 	notifier := job.NewNotifier(b.DB, log)
 	submits := submit.New(submit.Config{
-		Pool: b.DB, Kinds: kinds.New(cfg, config.Opts{SkipSecrets: true}), Outbox: outbox.New(outbox.Opts{Config: cfg}), Notifier: notifier, Log: log,
+		Pool: b.DB, Kinds: kinds.New(cfg, config.Opts{SkipSecrets: true, SkipSources: true}), Outbox: outbox.New(outbox.Opts{Config: cfg}), Notifier: notifier, Log: log,
 	})
 	waiter = wait.New(wait.Config{
 		Pool: statements, Every: time.Hour, Log: log,
