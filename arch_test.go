@@ -70,7 +70,7 @@ var rules = []rule{
 	{"internal/upkeep", []string{"internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/gate"}, "sweeps judge by rows alone, not by what a worker remembers"},
 	{"internal/wait", []string{"internal/store"}, "waiting only reads"},
 	{"internal/batch", []string{"internal/submit", "internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds"}, "a batch is many submits"},
-	{"internal/ingest", []string{"internal/submit", "internal/store", "internal/config", "internal/kinds", "internal/seal"}, "a webhook becomes a submit"},
+	{"internal/ingest", []string{"internal/submit", "internal/store", "internal/group", "internal/config", "internal/kinds", "internal/seal"}, "a webhook becomes a submit"},
 
 	// What people and programs talk to.
 	{"internal/server", serving, "handlers decode, call once, return; no worker, no provider"},

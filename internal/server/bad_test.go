@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -237,6 +238,26 @@ func TestAuthenticatesBeforeReading(t *testing.T) {
 	})
 	if r.status != http.StatusUnauthorized {
 		t.Errorf("got %d, want 401 without a byte of the body", r.status)
+	}
+}
+
+// Whoever is refused before its body is read hears so although the body does not come, whatever refuses it.
+func TestAnswersBeforeTheBodyComes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for path, want := range map[string]string{
+		"/v1/tasks": "401", "/v1/tasks?nosuch=1": "4", "/nosuch": "404", "/v1/ingest/nosuch": "404",
+	} {
+		conn, err := net.Dial("tcp", b.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n", path)
+		raw := make([]byte, 256)
+		if n, err := conn.Read(raw); err != nil || !strings.HasPrefix(string(raw[:n]), "HTTP/1.1 "+want) {
+			t.Errorf("%s: got %q (%v), want %s", path, raw[:n], err, want)
+		}
+		conn.Close()
 	}
 }
 

@@ -38,6 +38,7 @@ func (x *exchange) body(limit int64, within time.Duration) ([]byte, error) {
 // read reads a body of any kind.
 func (x *exchange) read(limit int64, within time.Duration) ([]byte, error) {
 	conn := http.NewResponseController(x.w)
+	x.bodyRead = true
 	if x.r.ContentLength > limit {
 		return nil, x.tooLarge(conn, limit)
 	}
@@ -49,6 +50,7 @@ func (x *exchange) read(limit int64, within time.Duration) ([]byte, error) {
 	n, err := buf.ReadFrom(io.LimitReader(x.r.Body, limit+1))
 	if err != nil {
 		x.line.Add(slog.Any(telemetry.KeyError, err))
+		x.w.Header().Set("Connection", "close")
 		return nil, cutShort(err, within)
 	}
 	if n > limit {
@@ -65,7 +67,6 @@ func (x *exchange) read(limit int64, within time.Duration) ([]byte, error) {
 func (x *exchange) tooLarge(conn *http.ResponseController, limit int64) error {
 	_ = conn.SetReadDeadline(time.Now().Add(drainTime))
 	_, _ = io.Copy(io.Discard, io.LimitReader(x.r.Body, maxDrain))
-	_ = conn.SetReadDeadline(time.Time{})
 	x.w.Header().Set("Connection", "close")
 	return api.Errorf(api.CodeTooLarge, "the body is larger than %d bytes", limit)
 }

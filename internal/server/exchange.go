@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path"
 	"runtime/debug"
+	"time"
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/auth"
@@ -18,13 +19,14 @@ const headerRequestID = "Request-Id"
 
 // exchange is one request with its answer on the way.
 type exchange struct {
-	r       *http.Request
-	w       *recorder
-	line    *telemetry.Line
-	id      string // request id
-	traceID string
-	who     auth.Identity // after authentication
-	quiet   bool          // what was refused is told in another, bounded way
+	r        *http.Request
+	w        *recorder
+	line     *telemetry.Line
+	id       string // request id
+	traceID  string
+	who      auth.Identity // after authentication
+	bodyRead bool          // the body, as far as it is wanted
+	quiet    bool          // what was refused is told in another, bounded way
 }
 
 type exchangeKey struct{}
@@ -39,19 +41,23 @@ type recorder struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
+	before func() // the headers
+}
+
+func (w *recorder) begin(status int) {
+	if w.status == 0 {
+		w.status = status
+		w.before()
+	}
 }
 
 func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
+	w.begin(status)
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *recorder) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
+	w.begin(http.StatusOK)
 	n, err := w.ResponseWriter.Write(b)
 	w.bytes += int64(n)
 	return n, err
@@ -62,7 +68,8 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // ServeHTTP serves one request and logs one line about it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{w: &recorder{ResponseWriter: w}, id: requestID(r)}
+	x := &exchange{w: &recorder{ResponseWriter: w}, r: r, id: requestID(r)}
+	x.w.before = x.answering
 	x.traceID, _ = telemetry.TraceID(r.Header.Get("traceparent"))
 	x.line = telemetry.NewLine(s.Log, telemetry.MsgRequest, slog.String("method", clip(r.Method, 16)))
 	attrs := []slog.Attr{slog.String(telemetry.KeyRequestID, x.id)}
@@ -162,6 +169,18 @@ func (x *exchange) emit(ctx context.Context, everything bool) {
 		return
 	}
 	x.line.Emit(ctx)
+}
+
+// unreadTime is how long a caller whose body was not read may go on sending before it is answered.
+const unreadTime = 500 * time.Millisecond
+
+// answering comes before an answer's headers. net/http reads what is left of a small body before it sends them, and
+// would wait for ever for one that does not come; but a caller that is cut off while it sends rarely sees its answer.
+func (x *exchange) answering() {
+	if x.bodyRead || x.r.Body == nil || x.r.Body == http.NoBody {
+		return
+	}
+	_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(unreadTime))
 }
 
 func clip(s string, n int) string {
