@@ -407,6 +407,7 @@ CREATE TABLE onefold.shares (
     CONSTRAINT shares_wanted_check CHECK ((wanted >= 0))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE onefold.source_secrets (
     source text NOT NULL,
     secret text NOT NULL,
@@ -640,6 +641,7 @@ ALTER TABLE ONLY onefold.river_queue
 
 ALTER TABLE ONLY onefold.shares
     ADD CONSTRAINT shares_pkey PRIMARY KEY (scope, name, incarnation);
+
 ALTER TABLE ONLY onefold.source_secrets
     ADD CONSTRAINT source_secrets_pkey PRIMARY KEY (source, secret, hour);
 
