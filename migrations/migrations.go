@@ -1,5 +1,6 @@
-// Package migrations decides what the schema is: River's migrations first, then
-// ours, under one lock, in the schema onefold.
+// Package migrations decides what the schema is and what a runtime role may do
+// with it: River's migrations first, then ours, then the grants, under one lock,
+// in the schema onefold.
 package migrations
 
 //go:generate go test . -run TestSchemaDoc -update
@@ -113,20 +114,30 @@ func latest() int64 {
 }
 
 func locked(ctx context.Context, url string, f func(*pgxpool.Pool) error) error {
-	lock, err := pgx.Connect(ctx, url)
+	lock, err := lockConn(ctx, url)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return err
 	}
 	defer lock.Close(context.WithoutCancel(ctx))
-	if _, err := lock.Exec(ctx, "SELECT pg_advisory_lock($1)", lockID); err != nil {
-		return fmt.Errorf("wait for the migration lock: %w", err)
-	}
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer pool.Close()
 	return f(pool)
+}
+
+// lockConn is a connection that holds the migration lock until it is closed.
+func lockConn(ctx context.Context, url string) (*pgx.Conn, error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", lockID); err != nil {
+		conn.Close(context.WithoutCancel(ctx))
+		return nil, fmt.Errorf("wait for the migration lock: %w", err)
+	}
+	return conn, nil
 }
 
 func riverMigrator(pool *pgxpool.Pool) (*rivermigrate.Migrator[pgx.Tx], error) {

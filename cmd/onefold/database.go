@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onefold-dev/onefold/api"
@@ -69,6 +70,13 @@ func dbProblem(err error) error {
 		return &problem{code: exitError, message: "the database has no schema, or an old one", fix: "Run `onefold migrate`.", cause: err}
 	}
 	what := telemetry.ScrubError(err)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "42501" {
+		return &problem{
+			code: exitError, message: "the database: " + what, cause: err,
+			fix: "Log in as a role that may do this: to migrate, one that may create schemas or owns the schema onefold.",
+		}
+	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Addr != nil { // pgx repeats itself for each way it tried
 		what = fmt.Sprintf("%s cannot be reached: %v", op.Addr, op.Err)

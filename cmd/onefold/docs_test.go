@@ -24,6 +24,7 @@ Made from ` + "`onefold --help`" + `; do not edit. Renew it with ` + "`go genera
 | ` + "`ONEFOLD_URL`" + ` | the server, ` + "`" + defaultURL + "`" + ` when not set |
 | ` + "`ONEFOLD_API_KEY`" + ` | the API key; there is no flag for it, since other users of a machine can see arguments |
 | ` + "`ONEFOLD_DATABASE_URL`" + `, ` + "`ONEFOLD_DATABASE_DIRECT_URL`" + ` | the database, for the commands that work on it directly; the second where the first leads through a pooler |
+| ` + "`ONEFOLD_RUNTIME_PASSWORD`" + ` | the password that ` + "`onefold migrate --runtime-role`" + ` sets |
 | ` + "`ONEFOLD_CONFIG`" + ` | the configuration file |
 | ` + "`NO_COLOR`" + ` | no colours |
 

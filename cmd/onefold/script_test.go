@@ -47,7 +47,10 @@ func TestDatabaseScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/db", Cmds: commands, RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
-			e.Vars = append(e.Vars, noSleep, "ONEFOLD_DATABASE_URL="+pgtest.Empty(t).URL(), "NOBODY="+nobody())
+			db := pgtest.Empty(t)
+			name := db.Role(t)
+			e.Vars = append(e.Vars, noSleep, "ONEFOLD_DATABASE_URL="+db.URL(), "NOBODY="+nobody(),
+				"RUNTIME_ROLE="+name, "RUNTIME_URL="+db.As(t, name, "hush-hush"))
 			return nil
 		},
 	})

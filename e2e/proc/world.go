@@ -3,6 +3,7 @@ package proc
 import (
 	"context"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/onefold-dev/onefold/client"
 	"github.com/onefold-dev/onefold/internal/auth"
+	"github.com/onefold-dev/onefold/internal/boot"
 	"github.com/onefold-dev/onefold/internal/fakellm"
 	"github.com/onefold-dev/onefold/internal/pg"
 	"github.com/onefold-dev/onefold/internal/pg/pgtest"
@@ -56,6 +58,7 @@ type Opts struct {
 // World is what a test's processes share.
 type World struct {
 	Database   string        // URL, as the cluster's superuser
+	Runtime    string        // URL, as the role that api and worker log in as
 	Pool       *pgxpool.Pool // for looking into the database
 	Model      *fakellm.Server
 	Receiver   *Receiver
@@ -86,6 +89,7 @@ func New(tb testing.TB, o *Opts) *World {
 		db = pgtest.New(tb)
 	}
 	w.Database, w.Pool = db.URL(), db.Pool(tb)
+	w.Runtime = runtimeRole(tb, w.Pool, db)
 	w.Model = fakellm.New()
 	hooks := httptest.NewServer(w.Receiver)
 	tb.Cleanup(func() { w.Model.Close(); hooks.Close() })
@@ -102,6 +106,26 @@ func New(tb testing.TB, o *Opts) *World {
 	w.Key = w.NewKey(tb, "e2e")
 	tb.Cleanup(func() { w.cleanUp(tb) })
 	return w
+}
+
+// runtimeRole makes the role the programs are run with, so that every test here
+// also shows that it may do what they do. Of onefold's tables it gets what
+// `onefold migrate` gives it; tables a test makes in public are those of an
+// operator, who lets it write there.
+func runtimeRole(tb testing.TB, pool *pgxpool.Pool, db *pgtest.DB) string {
+	tb.Helper()
+	dsn := db.Runtime(tb, boot.Settings(boot.DefaultLease))
+	u, err := url.Parse(dsn)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, what := range []string{"TABLES", "SEQUENCES"} {
+		sql := "ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON " + what + " TO " + u.User.Username()
+		if _, err := pool.Exec(context.Background(), sql); err != nil {
+			tb.Fatalf("let the runtime role use what the test makes: %v", err)
+		}
+	}
+	return dsn
 }
 
 // NewKey makes an API key of a tenant.
@@ -140,7 +164,7 @@ func (w *World) cleanUp(tb testing.TB) {
 // returns it when it is ready.
 func (w *World) Start(s Spec) (*Process, error) {
 	if s.Name != "onefold" {
-		s.Args = append([]string{"--config", w.ConfigFile, "--database-url", w.Database}, s.Args...)
+		s.Args = append([]string{"--config", w.ConfigFile, "--database-url", w.Runtime}, s.Args...)
 	}
 	s.Env = append(slices.Clone(w.env), s.Env...)
 	p := newProcess(w.bin, s)

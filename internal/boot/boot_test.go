@@ -14,13 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/pg/pgtest"
 	"github.com/onefold-dev/onefold/internal/store"
-	"github.com/onefold-dev/onefold/internal/task"
 )
 
 // lines is a log that tells when it gets a line.
@@ -67,6 +64,7 @@ func TestOpen(t *testing.T) {
 	a := open(t, configFor(db.URL()))
 	want := map[string]string{
 		"idle_in_transaction_session_timeout": "5s", "lock_timeout": "5s", "statement_timeout": "30s", "application_name": "onefold-api",
+		"default_transaction_isolation": "read committed",
 	}
 	conn, err := a.Direct(context.Background())
 	if err != nil {
@@ -251,78 +249,6 @@ func TestValidateReportsAllAtOnce(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("got %q, want %q in it", err, want)
 		}
-	}
-}
-
-// Through a pooler no session setting is sent and no statement is prepared; the
-// limits must come from elsewhere.
-func TestPooled(t *testing.T) {
-	t.Parallel()
-	db := pgtest.New(t)
-	c := configFor(withParams(db.URL(), "&connect_timeout=7")) // any other URL of the same database
-	c.DirectURL = db.URL()
-	if _, err := Open(context.Background(), c); err == nil || !strings.Contains(err.Error(), "ALTER ROLE") {
-		t.Fatalf("got %v, want the missing limits refused", err)
-	}
-	setDatabase(t, db, "idle_in_transaction_session_timeout = 5000", "lock_timeout = 5000", "statement_timeout = 30000", "tcp_user_timeout = 10000")
-	a := open(t, c)
-	var prepared int
-	tryStatements(t, a.Pool, a.Kinds.Config().Kinds["llm.chat"].Hash())
-	err := pgx.BeginTxFunc(context.Background(), a.Pool, store.ReadCommitted, func(tx pgx.Tx) error {
-		return tx.QueryRow(context.Background(), "SELECT count(*) FROM pg_prepared_statements").Scan(&prepared)
-	})
-	if err != nil || prepared != 0 {
-		t.Errorf("%d statements are prepared, %v, want none", prepared, err)
-	}
-}
-
-// tryStatements runs statements whose parameters are of every sort we use, for
-// without preparing nobody asks the server for their types.
-func tryStatements(t *testing.T, pool *pgxpool.Pool, hash string) {
-	t.Helper()
-	ctx := context.Background()
-	run := time.Now().Add(time.Hour)
-	parent := task.NewID()
-	n := &store.New{
-		ID: task.NewID(), Slot: store.Slot{Tenant: "a", Kind: "llm.chat", Key: "k"}, Dedupe: api.DedupeKey, Provider: "openai", Queue: "p-openai",
-		ConfigHash: hash, DeadlineAfter: time.Hour, Input: []byte("{}"), FingerprintV: 1, RunAt: &run, ParentID: &parent, TraceID: "t", Metadata: []byte(`{"a":"b"}`),
-	}
-	won, err := store.InsertTasks(ctx, pool, []*store.New{n, {
-		ID: task.NewID(), Slot: store.Slot{Tenant: "a", Kind: "llm.chat", Key: "k2"}, Dedupe: api.DedupeKey, Provider: "openai", Queue: "p-openai",
-		ConfigHash: hash, DeadlineAfter: time.Hour, Input: []byte("{}"), FingerprintV: 1,
-	}})
-	if err != nil || len(won) != 2 {
-		t.Fatalf("insert: got %v, %v", won, err)
-	}
-	rows, err := store.TasksByID(ctx, pool, []task.ID{n.ID})
-	if err != nil || len(rows) != 1 || rows[0].ParentID == nil {
-		t.Errorf("read by id: got %v, %v", rows, err)
-	}
-	if _, err := store.TasksBySlot(ctx, pool, []store.Slot{n.Slot}); err != nil {
-		t.Error(err)
-	}
-	if _, err := store.TasksWaited(ctx, pool, []task.ID{n.ID}); err != nil {
-		t.Error(err)
-	}
-	f := store.TaskFilter{
-		Tenant: "a", States: []api.State{api.Pending}, Kind: "llm.chat", Key: "k", TraceID: "t", Metadata: map[string]string{"a": "b"},
-		CreatedBefore: &run, Before: nil, InputHash: make([]byte, 32),
-	}
-	page, _, err := store.Tasks(ctx, pool, f, 10)
-	if err != nil || len(page) != 1 {
-		t.Errorf("list: got %v, %v", page, err)
-	}
-	if _, err := store.TaskLatency(ctx, pool, "a", "llm.chat"); err != nil {
-		t.Error(err)
-	}
-	if _, _, err := store.QueuePlace(ctx, pool, rows[0]); err != nil {
-		t.Error(err)
-	}
-	if err := store.NotifySettled(ctx, pool, []task.ID{n.ID}); err != nil {
-		t.Error(err)
-	}
-	if _, err := store.TombstoneOf(ctx, pool, "a", n.ID); err != nil {
-		t.Error(err)
 	}
 }
 

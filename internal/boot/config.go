@@ -18,6 +18,9 @@ var Version = "dev"
 // nothing else is configured.
 const DefaultLease = 15 * time.Second
 
+// MinLease is the shortest lease that heartbeats over a busy database can keep.
+const MinLease = 3 * time.Second
+
 // Config is what every process is started with. Only Service and DatabaseURL
 // are required.
 type Config struct {
@@ -59,8 +62,8 @@ func (c *Config) Validate() error {
 	if c.Lease == 0 {
 		c.Lease = DefaultLease
 	}
-	if c.Lease < 3*time.Second {
-		note("a lease of %s is too short: 3s is the least", c.Lease)
+	if c.Lease < MinLease {
+		note("a lease of %s is too short: %s is the least", c.Lease, MinLease)
 	}
 	if c.StartPatience == 0 {
 		c.StartPatience = time.Minute

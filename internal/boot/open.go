@@ -67,7 +67,7 @@ func (a *App) prepare(ctx context.Context) error {
 	if err := a.await(ctx); err != nil {
 		return err
 	}
-	if err := Check(ctx, a.Pool, a.Config.Lease); err != nil {
+	if err := a.check(ctx); err != nil {
 		return fmt.Errorf("this database cannot be used: %w", err)
 	}
 	return a.Kinds.Store(ctx, a.Pool)

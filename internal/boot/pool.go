@@ -3,7 +3,6 @@ package boot
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -15,29 +14,10 @@ import (
 	"github.com/onefold-dev/onefold/internal/store"
 )
 
-// The time limits of every connection. A process that is stopped inside a
-// transaction would otherwise keep its locks for ever.
-const (
-	idleInTransaction = 5 * time.Second // at most; a third of the lease where that is less
-	lockTimeout       = 5 * time.Second
-	statementTimeout  = 30 * time.Second
-	tcpUserTimeout    = 10 * time.Second
-	connectTimeout    = 5 * time.Second
-)
+const connectTimeout = 5 * time.Second
 
 // maxConns bounds a pool where neither Config nor the URL does.
 const maxConns = 16
-
-// Limits are the settings a connection of a process with that lease must have,
-// by their Postgres names, in milliseconds.
-func Limits(lease time.Duration) map[string]time.Duration {
-	return map[string]time.Duration{
-		"idle_in_transaction_session_timeout": min(idleInTransaction, lease/3),
-		"lock_timeout":                        lockTimeout,
-		"statement_timeout":                   statementTimeout,
-		"tcp_user_timeout":                    tcpUserTimeout,
-	}
-}
 
 // poolConfig is the pool of a process. A pooler refuses session settings it
 // does not know, so through one the limits must come from the role; check
@@ -111,11 +91,12 @@ func prepareConn(cc *pgx.ConnConfig, c *Config, siblings *siblings) {
 	}
 }
 
-// limit sets the time limits, except those the operator put into the URL.
+// limit sets what every connection must have, except what the operator put into
+// the URL.
 func limit(cc *pgx.ConnConfig, lease time.Duration) {
-	for name, d := range Limits(lease) {
-		if _, given := cc.RuntimeParams[name]; !given {
-			cc.RuntimeParams[name] = strconv.FormatInt(d.Milliseconds(), 10)
+	for _, s := range settings(lease) {
+		if _, given := cc.RuntimeParams[s.name]; !given {
+			cc.RuntimeParams[s.name] = s.value
 		}
 	}
 }

@@ -44,7 +44,7 @@ type bundle struct {
 	Key       string // of tenant a, with all its scopes
 	Log       *logs
 	database  *pgtest.DB
-	pooled    bool // as if DatabaseURL led through a pooler
+	pooled    bool // as if DatabaseURL led through a pooler, as a runtime role
 	stop      func() error
 }
 
@@ -100,7 +100,7 @@ func (b *bundle) run(t *testing.T) {
 		Configuration: config.Opts{SkipSecrets: true, Getenv: func(string) string { return hookSecret }},
 	}
 	if b.pooled {
-		cfg.DirectURL, cfg.DatabaseURL = cfg.DatabaseURL, cfg.DatabaseURL+"&connect_timeout=7"
+		cfg.DirectURL, cfg.DatabaseURL = cfg.DatabaseURL, b.database.Runtime(t, boot.Settings(boot.DefaultLease))
 	}
 	app, err := boot.Open(ctx, cfg)
 	if err != nil {

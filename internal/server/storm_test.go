@@ -145,12 +145,6 @@ func (b *bundle) counts(t *testing.T, n int) {
 func TestThroughAPooler(t *testing.T) {
 	t.Parallel()
 	first := setup(t)
-	name := first.DB.Config().ConnConfig.Database
-	for _, setting := range []string{"idle_in_transaction_session_timeout = 5000", "lock_timeout = 5000", "statement_timeout = 30000", "tcp_user_timeout = 10000"} {
-		if _, err := first.DB.Exec(context.Background(), "ALTER DATABASE "+name+" SET "+setting); err != nil {
-			t.Fatal(err)
-		}
-	}
 	b := &bundle{Log: &logs{}, database: first.database, DB: first.DB, Key: first.Key, pooled: true}
 	b.run(t)
 	r := b.submit(t, "k", `{"kind":"review","input":1,"metadata":{"a":"b"},"budget":{"id":"x","sends":3},"run_at":"`+time.Now().Add(time.Hour).Format(time.RFC3339)+`"}`)
