@@ -68,6 +68,7 @@ var rules = []rule{
 	{"internal/submit", []string{"internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox"}, "what a caller may ask needs no provider and no worker"},
 	{"internal/worker", []string{"internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/provider", "internal/gate"}, "an attempt never submits"},
 	{"internal/upkeep", []string{"internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/gate"}, "sweeps judge by rows alone, not by what a worker remembers"},
+	{"internal/doctor", []string{"internal/store", "internal/config", "internal/kinds"}, "checks look and change nothing"},
 	{"internal/wait", []string{"internal/store"}, "waiting only reads"},
 	{"internal/batch", []string{"internal/submit", "internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds"}, "a batch is many submits"},
 	{"internal/ingest", []string{"internal/submit", "internal/store", "internal/group", "internal/config", "internal/kinds", "internal/seal"}, "a webhook becomes a submit"},

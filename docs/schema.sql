@@ -89,6 +89,7 @@ CREATE TABLE onefold.attempts (
     sends integer DEFAULT 1 NOT NULL,
     kept_effects bytea,
     job_over boolean DEFAULT false NOT NULL,
+    asked_model text,
     CONSTRAINT attempts_billed_check CHECK ((billed = ANY (ARRAY['yes'::text, 'no'::text, 'unknown'::text]))),
     CONSTRAINT attempts_closed CHECK (((closed_at IS NULL) = (outcome IS NULL))),
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['succeeded'::text, 'not_sent'::text, 'refused'::text, 'rejected'::text, 'unauthorized'::text, 'unknown'::text, 'bad_output'::text, 'lost'::text, 'released'::text, 'cancelled'::text, 'failed'::text]))),

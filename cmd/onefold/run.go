@@ -32,6 +32,7 @@ type cli struct {
 	Usage   usageCmd   `cmd:"" group:"operate" help:"Report calls, tokens, cost, and what folded duplicates saved."`
 	Keys    keysCmd    `cmd:"" group:"operate" help:"API keys, directly on the database."`
 	Migrate migrateCmd `cmd:"" group:"operate" help:"Bring the database schema to the newest version."`
+	Doctor  doctorCmd  `cmd:"" group:"operate" help:"Look for what is wrong or soon will be, and say what to do."`
 	Config  configCmd  `cmd:"" group:"operate" help:"Work with onefold.yaml."`
 	Dev     devCmd     `cmd:"" group:"operate" help:"Run everything here, with a database of its own."`
 	Fakellm fakellmCmd `cmd:"" group:"operate" help:"Run a scripted model server for tests."`

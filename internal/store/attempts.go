@@ -115,6 +115,7 @@ type AttemptEnd struct {
 	Phase      string
 	Status     int
 	Model      string
+	Asked      string // the model that was asked for
 	RequestID  string
 	Sent       *time.Time // when the call was dispatched, by the database's clock as the worker reckons it; nil if it was not
 	Connect    time.Duration
@@ -188,7 +189,8 @@ SET closed_at = now(),
     late_result = $29,
     late_at = CASE WHEN $29::bytea IS NOT NULL THEN now() END,
     sends = $30,
-    job_over = $32
+    job_over = $32,
+    asked_model = $33
 WHERE task_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL`
 
 // QueueCloseAttempt adds the closing of one attempt to a batch.
@@ -201,7 +203,7 @@ func QueueCloseAttempt(b *pgx.Batch, f task.Fence, a AttemptEnd) {
 	b.Queue(closeAttempt, f.ID, f.Epoch, f.Token, a.Outcome, a.Counted, null(a.Code), null(a.Message), null(a.Phase), status,
 		null(a.Model), null(a.RequestID), a.Sent, ms(a.Connect), ms(a.FirstByte), ms(a.Total), a.Bytes,
 		t[0], t[1], t[2], t[3], null(a.Usage.Cost), billed(a.Billed), a.Partial, a.Reply, a.Kept, null(a.FinishReason), a.Truncated,
-		a.Orphaned, a.Late, a.Sends, a.Effects, a.JobOver)
+		a.Orphaned, a.Late, a.Sends, a.Effects, a.JobOver, null(a.Asked))
 }
 
 // KeepLateResult keeps what came back to a worker that no longer owns its task, on

@@ -75,12 +75,12 @@ func (w *Worker) fill(at *store.AttemptEnd, a *attempt, p provider.Phases, bytes
 		InputTokens: u.InputTokens, CachedTokens: u.CachedTokens, OutputTokens: u.OutputTokens, ReasoningTokens: u.ReasoningTokens,
 		Billed: at.Billed,
 	}
-	asked := clean(modelOf(a.body))
+	at.Asked = clean(modelOf(a.body))
 	if u.Known {
-		at.Usage.Cost = w.cost(a.kind, u, at.Model, asked)
+		at.Usage.Cost = w.cost(a.kind, u, at.Model, at.Asked)
 	}
 	if at.Model == "" {
-		at.Model = asked
+		at.Model = at.Asked
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/riverqueue/river"
 
 	"github.com/onefold-dev/onefold/internal/boot"
+	"github.com/onefold-dev/onefold/internal/doctor"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/outbox"
 	"github.com/onefold-dev/onefold/internal/provider"
@@ -159,6 +161,16 @@ func (w *Worker) queues(providers map[string]provider.Provider) map[string]int {
 	return queues
 }
 
+// tend looks after what nobody else does until ctx ends.
+func (w *Worker) tend(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() { w.upkeep.Run(ctx) })
+	both.Go(func() {
+		doctor.Watch(ctx, doctor.Env{DB: w.app.Pool, Config: w.app.Kinds.Config()}, doctor.Checks, doctor.WatchEvery, w.app.Log)
+	})
+	both.Wait()
+}
+
 // run starts fetching, waits for ctx, and stops in the order in which nothing
 // is left owned: no new claims, calls done or given back, deliveries done, the
 // incarnation signed off.
@@ -169,7 +181,7 @@ func (w *Worker) run(ctx context.Context) error {
 	go func() {
 		defer close(tended)
 		if w.opts.Upkeep {
-			w.upkeep.Run(tending)
+			w.tend(tending)
 		}
 	}()
 	if err := w.client.Start(live); err != nil {
