@@ -683,6 +683,8 @@ CREATE INDEX destination_tests_open ON onefold.destination_tests USING btree (re
 
 CREATE INDEX effects_awake ON onefold.effects USING btree (destination, next_at) WHERE ((finished_at IS NULL) AND (job_id IS NOT NULL));
 
+CREATE INDEX effects_held ON onefold.effects USING btree (destination, tenant, ((epoch > 0))) WHERE (state = 'held'::text);
+
 CREATE INDEX effects_order ON onefold.effects USING btree (tenant, destination, order_key, order_seq) WHERE ((order_key IS NOT NULL) AND (state <> ALL (ARRAY['delivered'::text, 'discarded'::text])));
 
 CREATE INDEX effects_parked ON onefold.effects USING btree (destination, next_at) WHERE ((finished_at IS NULL) AND (job_id IS NULL));

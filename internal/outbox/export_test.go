@@ -29,7 +29,7 @@ func (o *Outbox) ResolveMarks(ctx context.Context, marks []store.EffectMark) (ma
 
 // Record is one flush of one outcome.
 func (o *Outbox) Record(ctx context.Context, m *Marked, v Verdict, out Outcome) (bool, error) {
-	recorded, err := o.flushOutcomes(ctx, []*ending{newEnding(m, v, out, 0)})
+	recorded, err := o.flushOutcomes(ctx, []*ending{newEnding(m, v, tried{out: out}, 0)})
 	if err != nil {
 		return false, err
 	}

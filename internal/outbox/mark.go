@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onefold-dev/onefold/api"
-	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/failpoint"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/task"
@@ -23,8 +23,11 @@ const (
 	resolvePause = 100 * time.Millisecond
 )
 
-// claim asks for one effect.
-type claim struct{ id task.ID }
+// claim asks for one effect. full says that its destination has no place left, over all processes.
+type claim struct {
+	id   task.ID
+	full bool
+}
 
 // claimed is an effect this process delivers now, or nil where it does not.
 type claimed struct {
@@ -38,6 +41,8 @@ type plan struct {
 	owner task.ID
 	marks []store.EffectMark
 	parks []task.ID // their wake-ups go; those beyond the destination's places get no other
+	gated []task.ID // held, if their gates are closed in the database, too
+	held  []task.ID // held by an operator's hold
 	wakes []store.EffectWake
 	jobs  []int64 // wake-ups to delete
 	full  []string
@@ -60,7 +65,7 @@ func (o *Outbox) flushMarks(ctx context.Context, claims []*claim) ([]*claimed, e
 		if err != nil {
 			return err
 		}
-		p = o.plan(ids, seen)
+		p = o.plan(claims, seen)
 		if marked, err = store.MarkEffects(ctx, tx, p.marks); err != nil {
 			return err
 		}
@@ -93,44 +98,62 @@ func (o *Outbox) flushMarks(ctx context.Context, claims []*claim) ([]*claimed, e
 }
 
 // plan decides for each effect. Places of destinations are taken here and given back by flights.end.
-func (o *Outbox) plan(ids []task.ID, seen map[task.ID]store.EffectSeen) plan {
+func (o *Outbox) plan(claims []*claim, seen map[task.ID]store.EffectSeen) plan {
 	p := plan{owner: o.Incarnation()}
 	able := p.owner != (task.ID{}) && o.MaySend() // without a living lease, what is marked could not be sent
 	done := map[task.ID]bool{}
-	for _, id := range ids {
-		e, found := seen[id]
-		if !found || e.State != api.EffectWaiting || done[id] {
+	for _, c := range claims {
+		e, found := seen[c.id]
+		if !found || e.State != api.EffectWaiting || done[c.id] {
 			continue // a stale wake-up
 		}
-		done[id] = true
-		var after *time.Duration
-		to := o.destination(e.Destination)
-		switch {
-		case !e.Due:
-		case !able:
-			soon := withheldFor
-			after = &soon
-		case to == nil || o.Senders[e.Type] == nil:
-			after = o.later() // another process knows it
-		default:
-			ok, full := o.flights.begin(id, e.Destination, o.limit(to))
-			if ok {
-				p.marks = append(p.marks, store.EffectMark{ID: id, Owner: p.owner, Token: task.NewToken()})
-				continue
-			}
-			if !full {
-				after = o.later() // an earlier delivery of it is still at work here
-			}
-			if full {
-				p.full = append(p.full, e.Destination)
-				p.park(id, e.JobID)
-				continue
-			}
-		}
-		p.park(id, e.JobID)
-		p.wakes = append(p.wakes, store.EffectWake{ID: id, After: after})
+		done[c.id] = true
+		o.planOne(&p, c, e, able)
 	}
 	return p
+}
+
+func (o *Outbox) planOne(p *plan, c *claim, e store.EffectSeen, able bool) {
+	to := o.destination(e.Destination)
+	g := o.Gates.State(gate.Destination(e.Destination))
+	switch {
+	case !e.Due:
+		p.later(c.id, e, nil)
+	case o.stopped(e):
+		p.park(c.id, e.JobID)
+		p.held = append(p.held, c.id)
+	case g.State == api.GateHeld || g.State == api.GateDisabled:
+		p.park(c.id, e.JobID)
+		p.gated = append(p.gated, c.id)
+	case g.State == api.GateCooling:
+		opens := g.Opens + time.Duration(o.Random()*float64(withheldFor))
+		p.later(c.id, e, &opens)
+	case !able:
+		soon := withheldFor
+		p.later(c.id, e, &soon)
+	case to == nil || o.Senders[e.Type] == nil || o.Gates.Barred(gate.Destination(e.Destination)):
+		p.later(c.id, e, o.later()) // another process knows it, or has a better credential
+	case c.full:
+		p.park(c.id, e.JobID)
+	default:
+		ok, full := o.flights.begin(c.id, e.Destination, o.limit(e.Destination))
+		switch {
+		case ok:
+			p.marks = append(p.marks, store.EffectMark{ID: c.id, Owner: p.owner, Token: task.NewToken()})
+		case full:
+			p.full = append(p.full, e.Destination)
+			p.park(c.id, e.JobID)
+		default:
+			p.later(c.id, e, o.later()) // an earlier delivery of it is still at work here
+		}
+	}
+}
+
+// stopped says whether an operator's hold keeps the effect from leaving: all of its sort, or those that were tried
+// before and are to be tried again by themselves.
+func (o *Outbox) stopped(e store.EffectSeen) bool {
+	s := gate.Subject{Tenant: e.Tenant, Destination: e.Destination}
+	return o.Gates.Stopped(api.StopClaims, s) != nil || e.Tried && o.Gates.Stopped(api.StopRetries, s) != nil
 }
 
 // recheck looks again at destinations that were full when effects were parked there. A place that was given back before
@@ -138,7 +161,7 @@ func (o *Outbox) plan(ids []task.ID, seen map[task.ID]store.EffectSeen) plan {
 func (o *Outbox) recheck(ctx context.Context, full []string) {
 	next := map[string]int{}
 	for _, d := range full {
-		if n := o.flights.free(d, o.limit(o.destination(d))); n > 0 {
+		if n := o.flights.free(d, o.limit(d)); n > 0 && o.Gates.Open(gate.Destination(d)) {
 			next[d] = n
 		}
 	}
@@ -162,14 +185,25 @@ func (p *plan) park(id task.ID, jobID *int64) {
 	}
 }
 
+// later parks an effect and gives it another wake-up: when it is due, or after a while.
+func (p *plan) later(id task.ID, e store.EffectSeen, after *time.Duration) {
+	p.park(id, e.JobID)
+	p.wakes = append(p.wakes, store.EffectWake{ID: id, After: after})
+}
+
 func (o *Outbox) later() *time.Duration {
 	d := putBack + time.Duration(o.Random()*2*float64(putBack))
 	return &d
 }
 
-// limit is how many deliveries to a destination this process makes at a time.
-func (o *Outbox) limit(to *config.Destination) int {
-	if to != nil && to.Concurrency > 0 {
+// limit is how many deliveries to a destination this process makes at a time: one, while it is tried again after failures
+// in a row.
+func (o *Outbox) limit(destination string) int {
+	to := o.destination(destination)
+	switch {
+	case o.Gates.State(gate.Destination(destination)).Probing:
+		return 1
+	case to != nil && to.Concurrency > 0:
 		return to.Concurrency
 	}
 	return o.PerDestination
@@ -185,7 +219,15 @@ func (o *Outbox) putBack(ctx context.Context, tx pgx.Tx, p *plan) (woken int, er
 	if err := store.DeleteWakes(ctx, tx, p.jobs); err != nil {
 		return 0, err
 	}
-	return store.WakeEffects(ctx, tx, p.wakes, job.EffectQueue, o.Window)
+	woken, err = store.WakeEffects(ctx, tx, p.wakes, job.EffectQueue, o.Window)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := store.HoldEffects(ctx, tx, p.held, true); err != nil {
+		return 0, err
+	}
+	_, err = store.HoldEffects(ctx, tx, p.gated, false)
+	return woken, err
 }
 
 // resolveMarks finds out whether an unclear commit stands. The locks make it wait for the commit in flight.

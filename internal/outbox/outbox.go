@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/group"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/task"
@@ -43,6 +44,10 @@ type Opts struct {
 	Notify *job.Notifier
 	// Version and Region tell receivers what calls, and from where. Default "dev" and nothing.
 	Version, Region string
+	// Gates say when nothing is to be begun at a destination. Nil: everything is open and nothing bounded.
+	Gates *gate.Board
+	// Ended says whether the process of that identity has ended, as far as this machine can tell. Nil: it never can.
+	Ended func(identity string) bool
 	// Senders deliver effects, by type.
 	Senders map[string]Sender
 	// Incarnation is the process's present one; it changes after a missed lease, and is the zero ID while there is none.
@@ -71,6 +76,9 @@ func (o *Opts) defaults() {
 	if o.PerDestination <= 0 {
 		o.PerDestination = perDestination
 	}
+	if o.Ended == nil {
+		o.Ended = func(string) bool { return false }
+	}
 	if o.Version == "" {
 		o.Version = "dev"
 	}
@@ -97,6 +105,7 @@ type Outbox struct {
 	outcomes *group.Group[*ending, bool]
 	flights  *flights
 	strays   strays
+	queued   queued
 }
 
 // New makes an outbox; one with a Pool has to be closed.

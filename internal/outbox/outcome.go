@@ -9,6 +9,7 @@ import (
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/failpoint"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/group"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/store"
@@ -28,7 +29,8 @@ const (
 type ending struct {
 	store.DeliveryEnd
 	destination string
-	order       *store.OrderKey // nil: it has none
+	order       *store.OrderKey   // nil: it has none
+	seen        *gate.Observation // what it says of the destination; nil: nothing
 	jobID       *int64
 	owner       task.ID
 	number      int32
@@ -54,8 +56,8 @@ func (o *Outbox) record(ctx context.Context, e *ending) (recorded bool, err erro
 	}
 }
 
-// flushOutcomes is one transaction: delivering effects become delivered, waiting, unknown or dead, their deliveries are
-// closed, and whoever is next at their destinations is woken. If the process dies before its commit, the effects are
+// flushOutcomes is one transaction: delivering effects become delivered, waiting, held, unknown or dead, their deliveries are
+// closed, whoever is next at their destinations is woken, and the destinations' gates move. If the process dies before its commit, the effects are
 // delivering still and the reaper decides; if after, all is said and every effect that waits has its wake-up, or is one
 // of those the sweep finds.
 func (o *Outbox) flushOutcomes(ctx context.Context, ends []*ending) ([]bool, error) {
@@ -64,20 +66,31 @@ func (o *Outbox) flushOutcomes(ctx context.Context, ends []*ending) ([]bool, err
 		rows[i] = e.DeliveryEnd
 	}
 	var ended map[task.ID]bool
+	var moved *gate.Moved
 	woken := 0
 	err := o.transact(ctx, failpoint.OutcomeBeforeCommit, failpoint.OutcomeAfterCommit, func(tx pgx.Tx) (err error) {
 		if ended, err = store.EndDeliveries(ctx, tx, rows); err != nil {
 			return err
 		}
-		woken, err = o.wakeAfter(ctx, tx, ends, ended)
-		if err != nil {
+		var seen []gate.Observation
+		for _, e := range ends {
+			if ended[e.ID] && e.seen != nil { // what was recorded before has been seen before
+				seen = append(seen, *e.seen)
+			}
+		}
+		if woken, err = o.wakeAfter(ctx, tx, ends, ended); err != nil {
 			return err
 		}
-		return keepRest(ctx, tx, ends, ended)
+		if err := keepRest(ctx, tx, ends, ended); err != nil {
+			return err
+		}
+		moved, err = o.Gates.Observe(ctx, tx, seen)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	moved.Committed()
 	if woken > 0 {
 		o.notify(job.EffectQueue)
 	}
@@ -105,7 +118,7 @@ func (o *Outbox) wakeAfter(ctx context.Context, tx pgx.Tx, ends []*ending, ended
 			wakes = append(wakes, store.EffectWake{ID: e.ID})
 		}
 		if _, counted := next[e.destination]; !counted {
-			next[e.destination] = o.flights.free(e.destination, o.limit(o.destination(e.destination)))
+			next[e.destination] = o.flights.free(e.destination, o.limit(e.destination))
 		}
 		next[e.destination]++ // the place this one is about to leave
 	}
@@ -118,6 +131,11 @@ func (o *Outbox) wakeAfter(ctx context.Context, tx pgx.Tx, ends []*ending, ended
 	}
 	for d, n := range freed {
 		next[d] = max(next[d], min(n, o.Window))
+	}
+	for d := range next {
+		if !o.Gates.Open(gate.Destination(d)) {
+			delete(next, d)
+		}
 	}
 	own, err := store.WakeEffects(ctx, tx, wakes, job.EffectQueue, o.Window)
 	if err != nil {

@@ -2,9 +2,11 @@ package outbox
 
 import (
 	"math"
+	"net/http"
 	"time"
 
 	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/gate"
 )
 
 // Schedule is when the tries of an effect come, each counted from the end of the one before (design section 8).
@@ -33,6 +35,7 @@ const (
 	CodeNoSecret       = "secret_unavailable"
 	CodeBlocked        = "blocked"
 	CodeWithheld       = "withheld"
+	CodeCannotTell     = "cannot_tell"
 	CodeBadURL         = "invalid_url"
 	CodeResolve        = "resolve_failed"
 	CodeConnect        = "connect_failed"
@@ -45,9 +48,9 @@ type means string
 
 const (
 	done    means = "done"
-	doubt   means = "doubt"   // it may have been done: again where that is safe, else a person looks
+	doubt   means = "doubt"   // it may have been done: again where that is safe, else asked, else a person looks
 	busy    means = "busy"    // later, without using an attempt
-	noEntry means = "noEntry" // our credential is at fault: again, however long it takes to mend
+	noEntry means = "noEntry" // our credential is at fault: held until that is mended, without using an attempt
 	missing means = "missing" // again; refused after missesNeeded in a row over missesOver
 	refused means = "refused" // never again as it is
 )
@@ -61,8 +64,8 @@ var answers = []struct {
 }{
 	{200, 299, done, "", ""},
 	{300, 399, refused, CodeRedirected, "the receiver redirects; deliveries follow no redirect: put the new address into the destination"},
-	{401, 401, noEntry, string(api.CodeUnauthorized), "the receiver does not accept our signature or credential"},
-	{403, 403, noEntry, string(api.CodeUnauthorized), "the receiver does not accept our signature or credential"},
+	{401, 401, noEntry, string(api.CodeUnauthorized), "the receiver does not accept our signature or credential; the destination is held until that is mended"},
+	{403, 403, noEntry, string(api.CodeUnauthorized), "the receiver does not accept our signature or credential; the destination is held until that is mended"},
 	{404, 404, missing, CodeMissing, "the receiver does not know the address"},
 	{408, 408, doubt, string(api.CodeRequestTimeout), "the receiver gave up waiting for the request"},
 	{410, 410, refused, CodeGone, "the receiver says that the address is gone for good"},
@@ -79,6 +82,9 @@ type Standing struct {
 	FirstGap time.Duration // since the first of them
 	Unclear  bool          // an earlier try has no known outcome
 	Safe     bool          // the destination says that a repeat does no harm
+	// Asks says that the destination can be asked whether a try arrived, AskAfter after it at the earliest.
+	Asks     bool
+	AskAfter time.Duration
 }
 
 // Verdict is what follows from a try.
@@ -88,7 +94,10 @@ type Verdict struct {
 	GiveBack bool          // the attempt does not count
 	Misses   int16
 	Unclear  bool
-	Delivery string // the outcome on the delivery's own row
+	Asked    int16         // checks since the last try of unknown outcome
+	Delivery string        // the outcome on the delivery's own row
+	Gate     gate.What     // what it says of the destination; "" says nothing
+	Cool     time.Duration // how long the receiver asked everybody to wait, with Gate Refused
 	Code     string
 	Message  string
 }
@@ -99,6 +108,9 @@ func Triage(s Standing, out Outcome, rnd func() float64) Verdict {
 	switch out.Class {
 	case NotSent:
 		v.Delivery = "not_sent"
+		if out.Code != CodeNoSecret {
+			v.Gate = gate.Failed
+		}
 		return s.again(v, 0, rnd)
 	case Blocked:
 		return s.refused(v)
@@ -108,11 +120,12 @@ func Triage(s Standing, out Outcome, rnd func() float64) Verdict {
 	case Answered:
 		return s.answered(v, out, rnd)
 	}
+	v.Gate = gate.Failed
 	return s.doubt(v, 0, rnd)
 }
 
 func (s Standing) answered(v Verdict, out Outcome, rnd func() float64) Verdict {
-	v.Misses = 0
+	v.Misses, v.Gate = 0, gate.Healthy
 	status := out.Status
 	if out.Like != 0 {
 		status = out.Like
@@ -130,15 +143,15 @@ func (s Standing) answered(v Verdict, out Outcome, rnd func() float64) Verdict {
 			v.To, v.Delivery, v.Unclear = api.EffectDelivered, "delivered", false
 			return v
 		case busy:
-			v.Delivery, v.GiveBack = "deferred", true
+			v.Delivery, v.GiveBack, v.Gate, v.Cool = "deferred", true, gate.Refused, out.RetryAfter
 			cool := out.RetryAfter
 			if cool <= 0 {
 				cool = coolFor
 			}
 			return s.wait(v, cool+time.Duration(rnd()*scheduleJitter*float64(cool)))
 		case noEntry:
-			s.Attempts = min(s.Attempts, int32(len(Schedule))-1)
-			return s.again(v, out.RetryAfter, rnd)
+			v.To, v.Delivery, v.GiveBack, v.Gate = api.EffectHeld, "held", true, gate.Unauthorized
+			return v
 		case missing:
 			v.Misses = s.Misses + 1
 			if v.Misses >= missesNeeded && s.FirstGap >= missesOver {
@@ -146,29 +159,36 @@ func (s Standing) answered(v Verdict, out Outcome, rnd func() float64) Verdict {
 			}
 			return s.again(v, out.RetryAfter, rnd)
 		case refused:
+			if status == http.StatusGone {
+				v.Gate = gate.Gone
+			}
 			return s.refused(v)
 		}
 		break
 	}
+	v.Gate = gate.Failed
 	return s.doubt(v, out.RetryAfter, rnd)
 }
 
 // doubt: the receiver may have acted on this try.
 func (s Standing) doubt(v Verdict, after time.Duration, rnd func() float64) Verdict {
 	v.Unclear, v.Delivery = true, "retry"
-	if !s.Safe {
-		return unknown(v)
-	}
 	s.Unclear = true
-	return s.again(v, after, rnd)
+	switch {
+	case s.Safe:
+		return s.again(v, after, rnd)
+	case s.Asks && int(s.Attempts) < len(Schedule):
+		v.Delivery = "unknown"
+		v.Message += "; the destination will be asked whether it arrived"
+		return s.wait(v, max(s.AskAfter, after))
+	}
+	return unknown(v)
 }
 
 // again waits for the next try of the schedule, and longer where the receiver asked for it.
 func (s Standing) again(v Verdict, atLeast time.Duration, rnd func() float64) Verdict {
 	if int(s.Attempts) < len(Schedule) {
-		step := Schedule[s.Attempts]
-		step += time.Duration((2*rnd() - 1) * scheduleJitter * float64(step))
-		return s.wait(v, max(step, atLeast))
+		return s.wait(v, max(step(int(s.Attempts), rnd), atLeast))
 	}
 	if s.Unclear && !s.Safe {
 		return unknown(v)
@@ -177,6 +197,12 @@ func (s Standing) again(v Verdict, atLeast time.Duration, rnd func() float64) Ve
 	v.Message = "all attempts are used up; the last one: " + v.Message
 	v.Code = CodeAttemptsUsed
 	return v
+}
+
+// step is how long the schedule waits before try n, counted from 0.
+func step(n int, rnd func() float64) time.Duration {
+	d := Schedule[n]
+	return d + time.Duration((2*rnd()-1)*scheduleJitter*float64(d))
 }
 
 func (s Standing) wait(v Verdict, after time.Duration) Verdict {
@@ -198,4 +224,27 @@ func unknown(v Verdict) Verdict {
 	v.To, v.Delivery = api.EffectUnknown, "unknown"
 	v.Code = CodeOutcomeUnknown
 	return v
+}
+
+// Asked says what follows from a check that cannot tell whether an earlier try arrived, the asked-th in a row. The
+// answer of one that can is acted on at once.
+func Asked(s Standing, asked int16, out Outcome, rnd func() float64) Verdict {
+	v := Verdict{
+		Misses: s.Misses, Unclear: true, Asked: asked, GiveBack: true, Delivery: "deferred", Code: CodeCannotTell,
+		Message: "whether an earlier delivery arrived cannot be told: the destination gives no clear answer",
+	}
+	switch status := out.Status; {
+	case out.Class == Answered && status == http.StatusTooManyRequests:
+		v.Gate, v.Cool = gate.Refused, out.RetryAfter
+	case out.Class == Answered && (status == http.StatusUnauthorized || status == http.StatusForbidden):
+		v.To, v.Delivery, v.Gate = api.EffectHeld, "held", gate.Unauthorized
+		return v
+	case out.Class == NotSent || out.Class == Unclear:
+		v.Gate = gate.Failed
+	}
+	if int(asked) >= len(Schedule) {
+		v.To, v.Delivery, v.Code = api.EffectUnknown, "unknown", CodeOutcomeUnknown
+		return v
+	}
+	return s.wait(v, max(step(int(asked), rnd), out.RetryAfter))
 }

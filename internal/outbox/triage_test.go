@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/outbox"
 	"github.com/onefold-dev/onefold/internal/task"
 )
@@ -30,8 +31,8 @@ func TestTriageByStatus(t *testing.T) {
 		301: {"dead dead", "dead dead", "unknown unknown"},
 		304: {"dead dead", "dead dead", "unknown unknown"},
 		400: {"dead dead", "dead dead", "unknown unknown"},
-		401: {"waiting retry", "waiting retry", "waiting retry"},
-		403: {"waiting retry", "waiting retry", "waiting retry"},
+		401: {"held held", "held held", "held held"},
+		403: {"held held", "held held", "held held"},
 		404: {"waiting retry", "waiting retry", "waiting retry"},
 		408: {"waiting retry", "unknown unknown", "unknown unknown"},
 		409: {"dead dead", "dead dead", "unknown unknown"},
@@ -149,13 +150,59 @@ func TestNotFoundNeedsThreeOverAnHour(t *testing.T) {
 	}
 }
 
-func TestUnauthorizedIsNeverDead(t *testing.T) {
+func TestUnauthorizedHolds(t *testing.T) {
 	t.Parallel()
 	for attempts := int32(1); attempts < 100; attempts++ {
-		v := outbox.Triage(outbox.Standing{Attempts: attempts}, answered(401), half)
-		if v.To != api.EffectWaiting || v.Code != "unauthorized" || v.After > 12*time.Hour {
-			t.Fatalf("attempt %d: got %+v, want waiting", attempts, v)
+		v := outbox.Triage(outbox.Standing{Attempts: attempts, Unclear: true}, answered(401), half)
+		if v.To != api.EffectHeld || v.Code != "unauthorized" || !v.GiveBack || !v.Unclear || v.Gate != gate.Unauthorized {
+			t.Fatalf("attempt %d: got %+v, want held, the attempt given back", attempts, v)
 		}
+	}
+}
+
+// TestWhatTheGateSees: what each sort of outcome says of its destination.
+func TestWhatTheGateSees(t *testing.T) {
+	t.Parallel()
+	got := map[string]gate.What{}
+	for _, status := range []int{200, 301, 400, 401, 403, 404, 408, 410, 422, 429, 500, 503, 700} {
+		got[fmt.Sprint(status)] = outbox.Triage(outbox.Standing{Attempts: 1}, answered(status), half).Gate
+	}
+	for _, out := range []outbox.Outcome{
+		{Class: outbox.NotSent, Code: outbox.CodeConnect}, {Class: outbox.NotSent, Code: outbox.CodeNoSecret}, {Class: outbox.Unclear}, {Class: outbox.Blocked},
+	} {
+		got[string(out.Class)+" "+out.Code] = outbox.Triage(outbox.Standing{Attempts: 1}, out, half).Gate
+	}
+	want := map[string]gate.What{
+		"200": gate.Healthy, "301": gate.Healthy, "400": gate.Healthy, "401": gate.Unauthorized, "403": gate.Unauthorized, "404": gate.Healthy,
+		"408": gate.Failed, "410": gate.Gone, "422": gate.Healthy, "429": gate.Refused, "500": gate.Failed, "503": gate.Failed, "700": gate.Failed,
+		"not_sent connect_failed": gate.Failed, "not_sent secret_unavailable": "", "unclear ": gate.Failed, "blocked ": "",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestDoubtWhereItCanBeAsked waits for the check instead of a person, within the attempts.
+func TestDoubtWhereItCanBeAsked(t *testing.T) {
+	t.Parallel()
+	s := outbox.Standing{Attempts: 1, Asks: true, AskAfter: time.Minute}
+	for _, out := range []outbox.Outcome{answered(500), {Class: outbox.Unclear}} {
+		if v := outbox.Triage(s, out, half); v.To != api.EffectWaiting || v.After != time.Minute || !v.Unclear || v.Delivery != "unknown" {
+			t.Errorf("%+v: got %+v, want to wait for the check", out, v)
+		}
+	}
+	s.Attempts = 8
+	if v := outbox.Triage(s, answered(500), half); v.To != api.EffectUnknown {
+		t.Errorf("after the last attempt: got %+v, want unknown", v)
+	}
+	for asked := int16(1); asked <= 8; asked++ {
+		v := outbox.Asked(s, asked, answered(200), half)
+		if want := api.EffectWaiting; asked < 8 && (v.To != want || !v.GiveBack || v.Asked != asked || !v.Unclear) || asked == 8 && v.To != api.EffectUnknown {
+			t.Errorf("asked %d times: got %+v", asked, v)
+		}
+	}
+	if v := outbox.Asked(s, 1, answered(401), half); v.To != api.EffectHeld || v.Gate != gate.Unauthorized || !v.GiveBack {
+		t.Errorf("401 to the question: got %+v, want held", v)
 	}
 }
 
@@ -167,7 +214,7 @@ func TestTriageProperties(t *testing.T) {
 		s := outbox.Standing{
 			Attempts: rapid.Int32Range(1, 20).Draw(t, "attempts"), Misses: rapid.Int16Range(0, 20).Draw(t, "misses"),
 			FirstGap: time.Duration(rapid.Int64Range(0, int64(48*time.Hour)).Draw(t, "gap")),
-			Unclear:  rapid.Bool().Draw(t, "unclear"), Safe: rapid.Bool().Draw(t, "safe"),
+			Unclear:  rapid.Bool().Draw(t, "unclear"), Safe: rapid.Bool().Draw(t, "safe"), Asks: rapid.Bool().Draw(t, "asks"),
 		}
 		out := outbox.Outcome{
 			Class:      rapid.SampledFrom([]outbox.Class{outbox.Answered, outbox.NotSent, outbox.Blocked, outbox.Unclear, "?"}).Draw(t, "class"),
@@ -187,7 +234,7 @@ func TestTriageProperties(t *testing.T) {
 			t.Fatalf("wait: %+v", v)
 		}
 		doubt := out.Class == outbox.Unclear || out.Class == outbox.Answered && (out.Status >= 500 || out.Status == 408)
-		if doubt && !s.Safe && v.To != api.EffectUnknown {
+		if doubt && !s.Safe && !s.Asks && v.To != api.EffectUnknown {
 			t.Fatalf("in doubt, and a repeat does harm: %+v", v)
 		}
 		if (s.Unclear || doubt) && v.To != api.EffectDelivered && !v.Unclear {

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/task"
@@ -101,12 +103,22 @@ func (o *Outbox) lostMove(l store.LostEffect) store.LostMove {
 		Message: "the worker was lost while it delivered this; it may have arrived",
 	}
 	to := o.destination(l.Destination)
-	if to == nil || to.Repeat != config.RepeatSafe {
+	switch {
+	case to == nil:
+		return m
+	case to.Repeat == config.RepeatSafe:
+	case to.Check != nil && (l.Gone || o.Ended(l.Identity)):
+		// Its process can send nothing any more, so what the destination says now stays true.
+		m.After = to.Check.After
+	default:
 		return m
 	}
 	m.Code, m.To = CodeSenderLost, api.EffectWaiting
 	if int(l.Attempts) >= len(Schedule) {
 		m.Code, m.To = CodeAttemptsUsed, api.EffectDead
+		if to.Repeat != config.RepeatSafe {
+			m.Code, m.To = CodeOutcomeUnknown, api.EffectUnknown
+		}
 	}
 	return m
 }
@@ -132,12 +144,60 @@ func (o *Outbox) SweepEffects(ctx context.Context, tx pgx.Tx, lease time.Duratio
 	if _, err := store.AdvanceOrders(ctx, tx, stuck); err != nil {
 		return Round{}, err
 	}
-	idle, err := store.IdleDestinations(ctx, tx, o.PerDestination)
+	closed, err := o.sweepHeld(ctx, tx)
+	if err != nil {
+		return Round{}, err
+	}
+	idle, err := store.IdleDestinations(ctx, tx, o.PerDestination, closed)
 	if err != nil {
 		return Round{}, err
 	}
 	woken, err := store.WakeNextEffects(ctx, tx, idle, job.EffectQueue)
 	return round(woken, woken), err
+}
+
+// sweepHeld moves what waits at held destinations to held, and what is held at open ones back to waiting, a batch of
+// each a round. It reads the gates anew: a release has opened the gate before anything else moves. It returns the
+// destinations where nothing is to be woken now.
+func (o *Outbox) sweepHeld(ctx context.Context, tx pgx.Tx) (closed []string, err error) {
+	closed = []string{}
+	if o.Gates == nil {
+		return closed, nil
+	}
+	gates, now, err := store.Gates(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	shut := map[string]bool{}
+	var held []string
+	for _, g := range gates {
+		if g.Scope != gate.Destination("").Scope {
+			continue
+		}
+		switch {
+		case g.State == api.GateHeld || g.State == api.GateDisabled:
+			shut[g.Name] = true
+			held, closed = append(held, g.Name), append(closed, g.Name)
+		case g.State == api.GateCooling && g.Until.After(now):
+			closed = append(closed, g.Name)
+		}
+	}
+	ids, err := store.WaitingAt(ctx, tx, held, most)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := store.HoldEffects(ctx, tx, ids, false); err != nil {
+		return nil, err
+	}
+	groups, err := store.HeldGroups(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	free := slices.DeleteFunc(groups, func(g store.HeldGroup) bool {
+		return shut[g.Destination] || o.stopped(store.EffectSeen{Tenant: g.Tenant, Destination: g.Destination, Tried: g.Tried})
+	})
+	_, err = store.ReleaseEffects(ctx, tx, free, most)
+	return closed, err
 }
 
 // strays remembers what was seen once.
@@ -150,6 +210,9 @@ type strays struct {
 // finds astray twice goes by the reaper's rule, in a transaction of its own. It is called once a lease, by the process
 // that has the incarnation.
 func (o *Outbox) Strays(ctx context.Context, incarnation task.ID, lease time.Duration) (Round, error) {
+	if err := o.confirmEnded(ctx); err != nil {
+		return Round{}, err
+	}
 	owned, err := store.OwnedEffects(ctx, o.Pool, incarnation)
 	if err != nil {
 		return Round{}, err
@@ -172,6 +235,20 @@ func (o *Outbox) Strays(ctx context.Context, incarnation task.ID, lease time.Dur
 	}
 	o.notify(r.Queues...)
 	return r, nil
+}
+
+// confirmEnded notes which silent processes of this machine have ended: proof that they send nothing any more, for
+// whoever judges their deliveries.
+func (o *Outbox) confirmEnded(ctx context.Context) error {
+	silent, err := store.SilentWorkers(ctx, o.Pool)
+	if err != nil {
+		return err
+	}
+	ended := slices.DeleteFunc(silent, func(identity string) bool { return !o.Ended(identity) })
+	if len(ended) == 0 {
+		return nil
+	}
+	return store.ConfirmEnded(ctx, o.Pool, ended)
 }
 
 func (s *strays) see(owned []task.Fence, held func(task.ID) bool) (twice []task.Fence) {

@@ -333,7 +333,7 @@ func TestPlans(t *testing.T) {
 			_, err := store.WakeNextEffects(t.Context(), tx, map[string]int{"safe": 8, "once": 8}, "effects")
 			return err
 		},
-		"idle destinations": func() error { _, err := store.IdleDestinations(t.Context(), tx, 8); return err },
+		"idle destinations": func() error { _, err := store.IdleDestinations(t.Context(), tx, 8, []string{}); return err },
 		"wake": func() error {
 			_, err := store.WakeEffects(t.Context(), tx, []store.EffectWake{{ID: id}}, "effects", 64)
 			return err

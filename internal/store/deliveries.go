@@ -18,6 +18,8 @@ type EffectSeen struct {
 	Due         bool
 	Type        string
 	Destination string
+	Tenant      string
+	Tried       bool // at least once
 	JobID       *int64
 }
 
@@ -25,7 +27,7 @@ type EffectSeen struct {
 // sent is read later, by those that are marked.
 func LockEffects(ctx context.Context, tx DBTX, ids []task.ID) (map[task.ID]EffectSeen, error) {
 	rows, err := tx.Query(ctx, `
-SELECT id, state, next_at <= now(), type, coalesce(destination, ''), job_id
+SELECT id, state, next_at <= now(), type, coalesce(destination, ''), tenant, epoch > 0, job_id
 FROM onefold.effects
 WHERE id = ANY ($1)
 ORDER BY id
@@ -38,7 +40,7 @@ FOR UPDATE`, ids)
 	for rows.Next() {
 		var id task.ID
 		var e EffectSeen
-		if err := rows.Scan(&id, &e.State, &e.Due, &e.Type, &e.Destination, &e.JobID); err != nil {
+		if err := rows.Scan(&id, &e.State, &e.Due, &e.Type, &e.Destination, &e.Tenant, &e.Tried, &e.JobID); err != nil {
 			return nil, fmt.Errorf("lock effects: %w", err)
 		}
 		out[id] = e
@@ -157,17 +159,21 @@ WHERE m.id = ANY ($1) AND m.state = 'delivering'`, ids, tokens)
 // DeliveryEnd is how one delivery ended, and where its effect goes.
 type DeliveryEnd struct {
 	task.Fence
-	To       api.EffectState
-	After    time.Duration // with To waiting
-	GiveBack bool          // the attempt does not count
-	Misses   int16         // answers that say "not there" in a row; 0 forgets the first
-	Unclear  bool          // a delivery of this effect has no known outcome
-	Outcome  string        // of the delivery
-	Status   int           // 0 = none
-	Code     string
-	Message  string
-	Took     time.Duration
-	Reply    []byte
+	To           api.EffectState
+	After        time.Duration // with To waiting
+	GiveBack     bool          // the attempt does not count
+	Misses       int16         // answers that say "not there" in a row; 0 forgets the first
+	Unclear      bool          // a delivery of this effect has no known outcome
+	Asked        int16         // checks since then
+	Outcome      string        // of the delivery
+	Answer       string        // what a check said of an earlier one; "" = none was made
+	AnswerStatus int
+	Signed       []string // the ids of the secrets that signed
+	Status       int      // 0 = none
+	Code         string
+	Message      string
+	Took         time.Duration
+	Reply        []byte
 }
 
 // The guard is the same as a task's: id and state and epoch and token.
@@ -183,9 +189,10 @@ WITH ended AS (
         misses = $7::smallint,
         first_miss_at = CASE WHEN $7::smallint > 0 THEN coalesce(first_miss_at, now()) END,
         unclear = $8,
+        asked = $15,
         finished_at = CASE WHEN $4 IN ('delivered', 'unknown', 'dead') THEN now() END,
-        error_code = $9,
-        error_message = $10
+        error_code = CASE WHEN $4 <> 'delivered' THEN $9 END,
+        error_message = CASE WHEN $4 <> 'delivered' THEN $10 END
     WHERE id = $1 AND state = 'delivering' AND epoch = $2 AND token = $3
     RETURNING id
 ), closed AS (
@@ -196,7 +203,10 @@ WITH ended AS (
         code = $9,
         message = $10,
         total_ms = $13,
-        reply = $14
+        reply = $14,
+        answer = $16,
+        answer_status = $17,
+        signed = $18
     WHERE effect_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL AND EXISTS (SELECT FROM ended)
 )
 SELECT id
@@ -214,7 +224,7 @@ func EndDeliveries(ctx context.Context, tx DBTX, ends []DeliveryEnd) (map[task.I
 	ended := make(map[task.ID]bool, len(ends))
 	for _, e := range ends {
 		b.Queue(endDelivery, e.ID, e.Epoch, e.Token, string(e.To), e.After, e.GiveBack, e.Misses, e.Unclear, null(e.Code),
-			null(e.Message), e.Outcome, status(e.Status), e.Took.Milliseconds(), e.Reply,
+			null(e.Message), e.Outcome, status(e.Status), e.Took.Milliseconds(), e.Reply, e.Asked, null(e.Answer), status(e.AnswerStatus), e.Signed,
 		).QueryRow(func(row pgx.Row) error {
 			var id task.ID
 			err := row.Scan(&id)

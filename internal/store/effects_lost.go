@@ -20,10 +20,13 @@ type LostEffect struct {
 	Destination string
 	Attempts    int32
 	JobID       *int64
+	// Gone says that the owner signed off; Identity names its process to whoever can ask its machine.
+	Gone     bool
+	Identity string
 }
 
 const lostEffects = `
-SELECT e.id, e.epoch, e.token, coalesce(e.destination, ''), e.attempts, e.job_id
+SELECT e.id, e.epoch, e.token, coalesce(e.destination, ''), e.attempts, e.job_id, w.stopped_at IS NOT NULL, coalesce(w.identity, '')
 FROM onefold.deliveries AS d
 JOIN onefold.effects AS e ON e.id = d.effect_id AND e.epoch = d.epoch AND e.token = d.token
 LEFT JOIN onefold.workers AS w ON w.incarnation = e.owner
@@ -65,7 +68,7 @@ func queryLost(ctx context.Context, tx DBTX, sql string, args ...any) ([]LostEff
 	var out []LostEffect
 	for rows.Next() {
 		var l LostEffect
-		if err := rows.Scan(&l.ID, &l.Epoch, &l.Token, &l.Destination, &l.Attempts, &l.JobID); err != nil {
+		if err := rows.Scan(&l.ID, &l.Epoch, &l.Token, &l.Destination, &l.Attempts, &l.JobID, &l.Gone, &l.Identity); err != nil {
 			return nil, fmt.Errorf("look for lost deliveries: %w", err)
 		}
 		out = append(out, l)
@@ -101,6 +104,7 @@ type LostMove struct {
 	To      api.EffectState
 	Code    string
 	Message string
+	After   time.Duration // with To waiting
 }
 
 // TakeLost takes effects from their deliveries: the epoch rises, so that
@@ -118,7 +122,8 @@ WITH taken AS (
         owner = NULL,
         token = NULL,
         job_id = NULL,
-        next_at = CASE WHEN $4 = 'waiting' THEN now() ELSE next_at END,
+        next_at = CASE WHEN $4 = 'waiting' THEN now() + $7::interval ELSE next_at END,
+        asked = 0,
         unclear = true,
         finished_at = CASE WHEN $4 <> 'waiting' THEN now() END,
         error_code = $5,
@@ -134,7 +139,7 @@ WITH taken AS (
     WHERE effect_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL AND EXISTS (SELECT FROM taken)
 )
 SELECT id
-FROM taken`, m.ID, m.Epoch, m.Token, string(m.To), null(m.Code), null(m.Message)).QueryRow(func(row pgx.Row) error {
+FROM taken`, m.ID, m.Epoch, m.Token, string(m.To), null(m.Code), null(m.Message), m.After).QueryRow(func(row pgx.Row) error {
 			var id task.ID
 			err := row.Scan(&id)
 			if errors.Is(err, pgx.ErrNoRows) {

@@ -126,8 +126,9 @@ func ParkEffects(ctx context.Context, tx DBTX, ids []task.ID) error {
 // IdleDestinations finds destinations with due effects that wait without a
 // wake-up, and for each how many may be woken: share less those that are due or
 // delivering with a wake-up. It walks the index from one destination to the
-// next, so that ten thousand effects of one cost as much as one.
-func IdleDestinations(ctx context.Context, db DBTX, share int) (map[string]int, error) {
+// next, so that ten thousand effects of one cost as much as one. Those in
+// closed are left out.
+func IdleDestinations(ctx context.Context, db DBTX, share int, closed []string) (map[string]int, error) {
 	rows, err := db.Query(ctx, `
 WITH RECURSIVE parked AS (
     SELECT min(e.destination) AS destination
@@ -151,12 +152,12 @@ CROSS JOIN LATERAL (
         LIMIT $1
     ) AS few
 ) AS busy
-WHERE p.destination IS NOT NULL AND busy.n < $1
+WHERE p.destination IS NOT NULL AND busy.n < $1 AND NOT p.destination = ANY ($2)
     AND EXISTS (
         SELECT
         FROM onefold.effects AS e
         WHERE e.destination = p.destination AND e.finished_at IS NULL AND e.job_id IS NULL AND e.state = 'waiting'
-            AND e.next_at <= now())`, share)
+            AND e.next_at <= now())`, share, closed)
 	if err != nil {
 		return nil, fmt.Errorf("look for idle destinations: %w", err)
 	}

@@ -17,14 +17,15 @@ type Worker struct {
 	PID         int
 	Version     string
 	Providers   []string
+	Identity    string // tells the process from every other of its machine; "" where that cannot be told
 }
 
 // RegisterWorker adds a fresh incarnation that lives for one lease.
 func RegisterWorker(ctx context.Context, db DBTX, w Worker, lease time.Duration) error {
 	_, err := db.Exec(ctx, `
-INSERT INTO onefold.workers (incarnation, process, instance, host, pid, version, providers, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, coalesce($7::text[], '{}'), now() + $8::interval)`,
-		w.Incarnation, w.Process, w.Instance, w.Host, w.PID, w.Version, w.Providers, lease)
+INSERT INTO onefold.workers (incarnation, process, instance, host, pid, version, providers, expires_at, identity)
+VALUES ($1, $2, $3, $4, $5, $6, coalesce($7::text[], '{}'), now() + $8::interval, $9)`,
+		w.Incarnation, w.Process, w.Instance, w.Host, w.PID, w.Version, w.Providers, lease, null(w.Identity))
 	if err != nil {
 		return fmt.Errorf("register incarnation: %w", err)
 	}
@@ -44,13 +45,13 @@ WHERE incarnation = $1 AND expires_at > now() AND stopped_at IS NULL`, incarnati
 	return tag.RowsAffected() == 1, nil
 }
 
-// StopWorker ends an incarnation on a clean stop: proof that its process sends
-// nothing any more.
+// StopWorker ends an incarnation on a clean stop, and those that its process had
+// before: proof that the process sends nothing any more.
 func StopWorker(ctx context.Context, db DBTX, incarnation task.ID) error {
 	_, err := db.Exec(ctx, `
 UPDATE onefold.workers
 SET stopped_at = now(), expires_at = least(expires_at, now())
-WHERE incarnation = $1 AND stopped_at IS NULL`, incarnation)
+WHERE process = (SELECT w.process FROM onefold.workers AS w WHERE w.incarnation = $1) AND stopped_at IS NULL`, incarnation)
 	if err != nil {
 		return fmt.Errorf("stop incarnation: %w", err)
 	}

@@ -94,7 +94,7 @@ func (w *Worker) build(ctx context.Context) error {
 	}
 	w.outbox = outbox.New(outbox.Opts{
 		Config: cfg, Pool: w.app.Pool, Log: w.app.Log, Notify: w.notifier, Senders: newSenders(),
-		Version: boot.Version, Region: w.app.Config.Region,
+		Version: boot.Version, Region: w.app.Config.Region, Ended: boot.Ended,
 		Incarnation: w.incarnation, MaySend: func() bool { return w.lease.Current() != nil },
 	})
 	start := time.Now()
@@ -125,6 +125,7 @@ func (w *Worker) leaseConfig(providers map[string]provider.Provider) worker.Leas
 		Connect: w.app.Direct, Lease: w.app.Config.Lease, Log: w.app.Log,
 		Worker: store.Worker{
 			Process: task.NewToken(), Instance: w.app.Instance, Host: host, PID: os.Getpid(), Version: boot.Version, Providers: names,
+			Identity: boot.Identity(),
 		},
 		OnBeat: w.onBeat,
 	}
