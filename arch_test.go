@@ -89,6 +89,7 @@ var rules = []rule{
 	{"internal/pg/pgtest", []string{"internal/pg", "migrations"}, "a migrated database for any test, so nothing above the schema"},
 	{"internal/casetest", nil, "data for any test"},
 	{"examples/demo", []string{"client", "internal/auth", "internal/fakellm", "internal/pg", "migrations"}, "it sets up on one machine what an operator would: database, key, model"},
+	{"examples/coupon", []string{"internal/fakellm", "internal/pg", "migrations"}, "as the demo"},
 	{"examples/*", []string{"client", "internal/pg"}, "an example shows what a user can do; the demo also needs a database"},
 	{"e2e", everything, "tests of whole programs"},
 	{"e2e/*", everything, "tests of whole programs"},
