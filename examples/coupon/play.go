@@ -18,6 +18,8 @@ import (
 // deliveries is how often the platform told of the one event.
 const deliveries = 17
 
+var client = &http.Client{Timeout: 30 * time.Second}
+
 // deliver is the shop's platform: it takes every answer for a lost one and sends
 // again, three at a time, with another request id, another retry counter and
 // another time of sending; in the middle the hour turns and its secret changes.
@@ -74,7 +76,7 @@ func (s *stage) tell(ctx context.Context, n int, turn time.Time) (int, error) {
 		"Content-Type": {"application/json"}, "Webhook-Id": {id}, "Webhook-Timestamp": {strconv.FormatInt(at.Unix(), 10)},
 		"Webhook-Signature": {signature}, "Request-Id": {fmt.Sprintf("shop-%d-%d", turn.Unix(), n)},
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return 0, fmt.Errorf("deliver: %w", err)
 	}
