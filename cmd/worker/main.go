@@ -20,6 +20,7 @@ type flags struct {
 	boot.Flags
 	Lease       time.Duration `help:"How long a claim holds without a heartbeat." env:"ONEFOLD_LEASE" default:"15s"`
 	Grace       time.Duration `help:"How long calls may finish at a stop." env:"ONEFOLD_GRACE" default:"25s"`
+	RescueAfter time.Duration `help:"When River gives up on a row it thinks stuck, a backstop behind the lease; an hour beyond what a task may take by default." env:"ONEFOLD_RESCUE_AFTER"`
 	Healthcheck bool          `help:"Ask the worker at --admin-addr whether it lives, and exit with 0 or 1."`
 }
 
@@ -45,5 +46,5 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer app.Close()
-	return workerd.Run(ctx, app, workerd.Opts{Grace: f.Grace, Upkeep: true, Ready: func() { fmt.Fprintln(stdout, "working") }})
+	return workerd.Run(ctx, app, workerd.Opts{Grace: f.Grace, RescueAfter: f.RescueAfter, Upkeep: true, Ready: func() { fmt.Fprintln(stdout, "working") }})
 }

@@ -35,6 +35,11 @@ var Built = map[string]Level{
 	"lifecycle":         Whole,
 	"postgres_fault":    Whole,
 	"webhook_in":        Whole,
+	"upstream_status":   Part,
+	"finish_reason":     Part,
+	"sse":               Part,
+	"retry_after":       Part,
+	"transport":         Part,
 }
 
 // Claims is the ledger: every test that takes cases, and which.
@@ -67,6 +72,19 @@ var Claims = []Claim{
 	{Test: "e2e.TestRaceCases", Level: Whole, Cases: ids("C024 C025 C027")},
 	{Test: "e2e.TestReplyLost", Level: Whole, Cases: ids("C022")},
 	{Test: "e2e.TestUpstreamCases", Level: Whole, Cases: ids("C061 C062 C065 C066 C068 C069 C076 C078")}, // storage
+	{Test: "e2e.TestRescueBelowTimeout", Level: Whole, Cases: ids("C261")},
+	{
+		// A worker with its real client against scripted servers: state, calls, ledger.
+		Test:  "internal/worker.TestUpstreamCases",
+		Level: Part,
+		Cases: slices.Concat(
+			ids("C080 C081 C083 C084 C085 C086 C087 C088 C089 C090 C091 C092 C093 C094 C095 C096 C097 C098 C099 C100 C101 C102 C103 C104 C105 C106 C107 C108 C109"), // upstream_status
+			ids("C110 C111 C112 C113 C115"), // finish_reason
+			ids("C136 C137 C138 C140 C141 C142 C143 C144 C145 C146 C147 C148 C149 C150 C151 C152 C153 C154 C155 C156 C157 C158 C159 C160 C161 C163 C164 C166"), // sse
+		),
+	},
+	{Test: "internal/worker.TestRetryAfterCases", Level: Part, Cases: ids("C116 C117 C118 C119 C120 C121 C122 C123 C124 C125 C126 C127 C128 C129 C130 C131 C132 C134 C135")},
+	{Test: "internal/worker.TestTransportCases", Level: Part, Cases: ids("C167 C168 C169 C170 C171 C172 C173")},
 	{
 		Test:  "e2e/faults.TestLifecycleCases",
 		Level: Whole,
@@ -81,7 +99,6 @@ var Claims = []Claim{
 var Later = map[string]string{
 	"C019": "one key under two resources: needs batches",
 	"C023": "needs batches and sources",
-	"C261": "a start with River's rescue below the jobs' timeout: needs settings for both",
 	"C274": "the whole suite through a transaction pooler: needs one",
 }
 

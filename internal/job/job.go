@@ -51,6 +51,8 @@ type Opts struct {
 	Effect  Handler
 	Queues  map[string]int // queue name -> workers in this process
 	Timeout time.Duration  // largest total timeout of any kind + grace + 2 leases
+	// Rescue is when River takes a row for stuck; an hour beyond Timeout where 0.
+	Rescue time.Duration
 }
 
 // Fetch limits: the ceiling for short jobs is workers / cooldown, and a lost
@@ -98,6 +100,12 @@ func NewClient(o Opts) (*river.Client[pgx.Tx], error) {
 	for name, n := range o.Queues {
 		queues[name] = river.QueueConfig{MaxWorkers: n}
 	}
+	if o.Rescue == 0 {
+		o.Rescue = o.Timeout + time.Hour
+	}
+	if o.Rescue <= o.Timeout {
+		return nil, fmt.Errorf("river's rescue after %s would run tasks twice that may take %s: raise --rescue-after above it, or leave it out", o.Rescue, o.Timeout)
+	}
 	client, err := river.NewClient(riverpgxv5.New(o.Pool), &river.Config{
 		Schema:                      "onefold",
 		Logger:                      o.Log,
@@ -106,7 +114,7 @@ func NewClient(o Opts) (*river.Client[pgx.Tx], error) {
 		FetchCooldown:               fetchCooldown,
 		FetchPollInterval:           fetchPoll,
 		JobTimeout:                  o.Timeout,
-		RescueStuckJobsAfter:        o.Timeout + time.Hour,
+		RescueStuckJobsAfter:        o.Rescue,
 		CompletedJobRetentionPeriod: keepCompleted,
 		ReindexerIndexNames:         []string{},
 	})

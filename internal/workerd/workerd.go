@@ -31,6 +31,9 @@ type Opts struct {
 	Grace       time.Duration // how long calls may finish at a stop before they are released; 25 s
 	Concurrency int           // tasks at a time of each provider that names no bound; 256
 	Upkeep      bool          // whether this process also runs reaper and sweep
+	// RescueAfter is when River gives up on a row it thinks stuck; an hour beyond
+	// what a task may take where it is 0. A start below that is refused.
+	RescueAfter time.Duration
 	// Ready is called once the process fetches work.
 	Ready func()
 }
@@ -110,7 +113,7 @@ func (w *Worker) build(ctx context.Context) error {
 	w.worker.Store(made)
 	w.client, err = job.NewClient(job.Opts{
 		Pool: w.app.Pool, Log: w.app.Log, Task: made.Work, Effect: w.outbox.Work,
-		Queues: w.queues(providers), Timeout: longest(cfg) + w.opts.Grace + 2*w.app.Config.Lease,
+		Queues: w.queues(providers), Timeout: longest(cfg) + w.opts.Grace + 2*w.app.Config.Lease, Rescue: w.opts.RescueAfter,
 	})
 	return err
 }
