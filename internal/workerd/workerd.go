@@ -17,6 +17,7 @@ import (
 
 	"github.com/onefold-dev/onefold/internal/boot"
 	"github.com/onefold-dev/onefold/internal/doctor"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/outbox"
 	"github.com/onefold-dev/onefold/internal/provider"
@@ -51,6 +52,7 @@ type Worker struct {
 	effectsDB *pgxpool.Pool
 	notifier  *job.Notifier
 	lease     *worker.Lease
+	doors     *gate.Board // of destinations
 	outbox    *outbox.Outbox
 	upkeep    *upkeep.Upkeep
 	worker    atomic.Pointer[worker.Worker]
@@ -95,7 +97,11 @@ func (w *Worker) build(ctx context.Context) error {
 	if w.lease, err = worker.StartLease(ctx, w.leaseConfig(providers)); err != nil {
 		return err
 	}
+	if w.doors, err = w.newDoors(ctx, cfg); err != nil {
+		return err
+	}
 	w.outbox = outbox.New(outbox.Opts{
+		Gates:  w.doors,
 		Config: cfg, Pool: w.app.Pool, Log: w.app.Log, Notify: w.notifier, Senders: newSenders(),
 		Version: boot.Version, Region: w.app.Config.Region, Ended: boot.Ended,
 		Incarnation: w.incarnation, MaySend: func() bool { return w.lease.Current() != nil },
@@ -188,6 +194,13 @@ func (w *Worker) run(ctx context.Context) error {
 			w.tend(tending)
 		}
 	}()
+	watching, stopDoors := context.WithCancel(live)
+	defer stopDoors()
+	shut := make(chan struct{})
+	go func() {
+		defer close(shut)
+		w.doors.Run(watching)
+	}()
 	if err := w.client.Start(live); err != nil {
 		stopTending()
 		return fmt.Errorf("start fetching: %w", err)
@@ -206,6 +219,8 @@ func (w *Worker) run(ctx context.Context) error {
 	}()
 	err := w.client.Stop(live)
 	<-drained
+	stopDoors()
+	<-shut
 	stopTending()
 	<-tended
 	made.Close()
