@@ -40,6 +40,7 @@ var Built = map[string]Level{
 	"sse":               Part,
 	"retry_after":       Part,
 	"transport":         Part,
+	"webhook_out":       Part,
 }
 
 // Claims is the ledger: every test that takes cases, and which.
@@ -92,6 +93,7 @@ var Claims = []Claim{
 	},
 	{Test: "e2e/faults.TestPostgresCases", Level: Whole, Cases: ids("C266 C267 C268 C269 C270 C271 C272 C273 C275 C276")},
 	{Test: "internal/server.TestWebhookInCases", Level: Whole, Cases: ids("C174 C175 C176 C177 C178 C179 C180 C181 C182 C183 C184 C185 C186 C187 C188 C189 C190 C191 C192 C193 C194 C196 C197 C198 C199 C200")},
+	{Test: "internal/outbox.TestWebhookOutCases", Level: Part, Cases: ids("C201 C202 C203 C204 C205 C206 C207 C208 C209 C210 C211 C212 C213 C214 C216 C217 C218 C219 C220 C221 C222 C223 C224 C225 C226 C228 C229 C230 C231 C232 C233 C234")},
 }
 
 // Later lists cases of built themes that no test can take yet, with what they

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/onefold-dev/onefold/internal/egress"
+	"github.com/onefold-dev/onefold/internal/outbox/outboxtest"
 )
 
 // TestRefused: each sort of address with the words that say why.
@@ -84,7 +85,7 @@ func TestNamesThatLead(t *testing.T) {
 		"metadata":           {{{169, 254, 169, 254}}},
 		"changed in between": {{{93, 184, 216, 34}}, {{127, 0, 0, 1}}},
 	} {
-		conn, err := egress.New(false, resolver(t, lists...)).Dial(t.Context(), "tcp", "hook.test:80")
+		conn, err := egress.New(false, outboxtest.Resolver(t, lists...)).Dial(t.Context(), "tcp", "hook.test:80")
 		if _, ok := egress.IsBlocked(err); !ok {
 			t.Errorf("%s: got %v, %v, want blocked", name, conn, err)
 		}

@@ -1,4 +1,4 @@
-package egress_test
+package outboxtest
 
 import (
 	"bytes"
@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// resolver answers questions for A records from a name server of its own on loopback: the n-th question with the n-th
+// Resolver answers questions for A records from a name server of its own on loopback: the n-th question with the n-th
 // list of addresses, later ones with the last. Every other question gets an empty answer.
-func resolver(t *testing.T, lists ...[][4]byte) *net.Resolver {
+func Resolver(t *testing.T, lists ...[][4]byte) *net.Resolver {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
