@@ -136,13 +136,13 @@ func (c *checking) oneResult(t taskRow) {
 }
 
 // effectsOf: every outcome has its effects and no others: the runs before the
-// last one failed, or they would not have been run again.
+// last one failed or were not known, or they would not have been run again.
 func (c *checking) effectsOf(t taskRow) {
 	var want, got []string
 	for run := 1; run <= t.Run; run++ {
-		state := api.Failed
-		if run == t.Run {
-			state = t.State
+		state := t.State
+		if run < t.Run {
+			state = c.ended(t, run)
 		}
 		for _, name := range expected[t.Kind][state] {
 			want = append(want, fmt.Sprintf("run %d %s: %s", run, state, name))
@@ -155,6 +155,16 @@ func (c *checking) effectsOf(t taskRow) {
 	if diff := cmp.Diff(got, want); diff != "" {
 		c.wrong(t.Key, "the effects are not those of the outcomes: -got +want:\n%s", diff)
 	}
+}
+
+// ended is how an earlier run of a task ended.
+func (c *checking) ended(t taskRow, run int) api.State {
+	for _, a := range c.attempts[t.ID] {
+		if a.Run == run && t.Kind == "careful" && (a.Outcome == "unknown" || a.Outcome == "lost" && a.Dispatched) {
+			return api.Unknown
+		}
+	}
+	return api.Failed
 }
 
 // left: an effect that is delivered was received; one that left where a repeat

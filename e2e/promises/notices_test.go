@@ -74,13 +74,16 @@ func TestCheckNotices(t *testing.T) {
 		"a failure that succeeded": {func(e *Evidence) {
 			e.tasks[2].State, e.attempts["t3"][1].Outcome = api.Failed, "succeeded"
 		}, "the task is failed and has 1 succeeded attempts"},
-		"a reply to another":     {func(e *Evidence) { e.attempts["t2"][0].RequestID = "req-1" }, `a call of task "t1"`},
-		"a call too many":        {func(e *Evidence) { e.calls["t1"] = 3 }, "3 model calls, the ledger says 1 to 2"},
-		"a call too few":         {func(e *Evidence) { e.calls["t2"] = 1 }, "1 model calls, the ledger says 2 to 2"},
-		"a call never noted":     {func(e *Evidence) { e.calls["t3"] = 2 }, "2 model calls, the ledger says 0 to 1"},
-		"an open attempt":        {func(e *Evidence) { e.attempts["t1"][0].Open = true }, "was never closed"},
-		"no effect":              {func(e *Evidence) { e.effects["t3"] = nil }, "not those of the outcomes"},
-		"an effect of no run":    {func(e *Evidence) { e.effects["t2"][0].Run = 2 }, "not those of the outcomes"},
+		"a reply to another":  {func(e *Evidence) { e.attempts["t2"][0].RequestID = "req-1" }, `a call of task "t1"`},
+		"a call too many":     {func(e *Evidence) { e.calls["t1"] = 3 }, "3 model calls, the ledger says 1 to 2"},
+		"a call too few":      {func(e *Evidence) { e.calls["t2"] = 1 }, "1 model calls, the ledger says 2 to 2"},
+		"a call never noted":  {func(e *Evidence) { e.calls["t3"] = 2 }, "2 model calls, the ledger says 0 to 1"},
+		"an open attempt":     {func(e *Evidence) { e.attempts["t1"][0].Open = true }, "was never closed"},
+		"no effect":           {func(e *Evidence) { e.effects["t3"] = nil }, "not those of the outcomes"},
+		"an effect of no run": {func(e *Evidence) { e.effects["t2"][0].Run = 2 }, "not those of the outcomes"},
+		"no alarm of a run": {func(e *Evidence) {
+			e.tasks[2].Run, e.effects["t3"] = 2, nil
+		}, "run 1 unknown: alarm"},
 		"an effect on the way":   {func(e *Evidence) { e.effects["t1"][0].State = api.EffectWaiting }, "e1 notify is waiting"},
 		"an effect never taken":  {func(e *Evidence) { delete(e.received, "e5") }, "the receiver never took it"},
 		"an effect from nowhere": {func(e *Evidence) { e.received["e9"] = proc.Received{Count: 1} }, "which is no effect"},

@@ -23,6 +23,7 @@ const (
 	ReopenBeforeCommit  Point = "submit.reopen_before_commit"
 	CancelBeforeCommit  Point = "submit.cancel_before_commit"
 	ResolveBeforeCommit Point = "submit.resolve_before_commit"
+	ActAfterCommit      Point = "submit.act_after_commit"
 
 	WorkFetched          Point = "worker.fetched"
 	ClaimBeforeUpdate    Point = "worker.claim_before_update"
@@ -41,11 +42,15 @@ const (
 	RequeueBeforeCommit  Point = "worker.requeue_before_commit"
 	HeartbeatBefore      Point = "worker.heartbeat_before"
 	IncarnationRegisters Point = "worker.incarnation_registers"
+	LateBeforeKeep       Point = "worker.late_before_keep"
+	SignOffBefore        Point = "worker.sign_off_before"
 
-	ReapBeforeCommit  Point = "upkeep.reap_before_commit"
-	ReapAfterCommit   Point = "upkeep.reap_after_commit"
-	SweepBeforeCommit Point = "upkeep.sweep_before_commit"
-	PurgeBeforeCommit Point = "upkeep.purge_before_commit"
+	ReapBeforeCommit    Point = "upkeep.reap_before_commit"
+	ReapAfterCommit     Point = "upkeep.reap_after_commit"
+	SweepBeforeCommit   Point = "upkeep.sweep_before_commit"
+	PurgeBeforeCommit   Point = "upkeep.purge_before_commit"
+	ExpireBeforeCommit  Point = "upkeep.expire_before_commit"
+	EffectsBeforeCommit Point = "upkeep.effects_before_commit"
 
 	GateMoved           Point = "gate.moved"
 	GateActBeforeCommit Point = "gate.act_before_commit"
@@ -64,14 +69,14 @@ const (
 // Points lists every point there is.
 var Points = []Point{
 	SubmitBeforeInsert, SubmitAfterInsert, SubmitAfterCommit, SubmitBeforeNotify,
-	ReopenBeforeCommit, CancelBeforeCommit, ResolveBeforeCommit,
+	ReopenBeforeCommit, CancelBeforeCommit, ResolveBeforeCommit, ActAfterCommit,
 	WorkFetched, ClaimBeforeUpdate, ClaimBeforeCommit, ClaimAfterCommit,
 	DispatchBeforeMark, DispatchAfterMark,
 	JobStarted, JobBeforeStore, JobAfterStore, CallAfter,
 	FinishBeforeUpdate, FinishAfterUpdate, FinishAfterEffects, FinishAfterCommit,
 	RequeueBeforeCommit,
-	HeartbeatBefore, IncarnationRegisters,
-	ReapBeforeCommit, ReapAfterCommit, SweepBeforeCommit, PurgeBeforeCommit,
+	HeartbeatBefore, IncarnationRegisters, LateBeforeKeep, SignOffBefore,
+	ReapBeforeCommit, ReapAfterCommit, SweepBeforeCommit, PurgeBeforeCommit, ExpireBeforeCommit, EffectsBeforeCommit,
 	GateMoved, GateActBeforeCommit, ShareBeforeCommit,
 	SQLEffectAfter, EffectFetched, MarkBeforeCommit, MarkAfterCommit,
 	SendBefore, SendAfter, OutcomeBeforeCommit, OutcomeAfterCommit,

@@ -270,6 +270,9 @@ func (s *Service) act(ctx context.Context, a Act, point failpoint.Point,
 		if err != nil {
 			return nil, s.failed(err)
 		}
+		if err := failpoint.Hit(failpoint.ActAfterCommit); err != nil {
+			return nil, s.failed(err)
+		}
 		s.Notifier.Queues(queues...)
 		if settled {
 			s.Notifier.Settled(a.ID)

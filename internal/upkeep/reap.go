@@ -54,15 +54,17 @@ func (u *Upkeep) Reap(ctx context.Context, owned map[task.ID]int64) {
 // transaction of its own.
 func (u *Upkeep) reaping(ctx context.Context, pick func(tx pgx.Tx) (map[task.ID]int64, error)) error {
 	var alone map[task.ID]int64
+	found := false
 	err := u.elected(ctx, lockReap, func(tx pgx.Tx) error {
 		judged, err := pick(tx)
 		if err != nil || len(judged) == 0 {
 			return err
 		}
+		found = true
 		alone, err = u.take(ctx, tx, judged, false)
 		return err
 	})
-	if err != nil {
+	if err != nil || !found {
 		return err
 	}
 	for id, epoch := range alone {

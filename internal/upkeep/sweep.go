@@ -144,26 +144,31 @@ func (u *Upkeep) expire(ctx context.Context, tx pgx.Tx, ids []task.ID, single bo
 		return nil, err
 	}
 	u.hint(queues, all)
-	return alone, nil
+	return alone, failpoint.Hit(failpoint.ExpireBeforeCommit)
 }
 
 // effects applies the same rules to effects.
 func (u *Upkeep) effects(ctx context.Context) error {
 	judge := u.Clock()-u.since >= u.Lease
 	return u.elected(ctx, lockEffects, func(tx pgx.Tx) error {
+		moved := 0
 		if judge {
 			reaped, err := u.Outbox.ReapEffects(ctx, tx, u.Lease)
 			if err != nil {
 				return err
 			}
 			u.hint(reaped.Queues, nil)
+			moved = reaped.Count
 		}
 		swept, err := u.Outbox.SweepEffects(ctx, tx, u.Lease)
 		if err != nil {
 			return err
 		}
 		u.hint(swept.Queues, nil)
-		return nil
+		if moved += swept.Count; moved == 0 {
+			return nil
+		}
+		return failpoint.Hit(failpoint.EffectsBeforeCommit)
 	})
 }
 

@@ -313,7 +313,10 @@ func (w *Worker) keep(a *attempt, e *ending) {
 	until := time.Now().Add(lateFor)
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		err := store.KeepLateResult(ctx, w.Pool, a.row, a.fence, a.owner, at)
+		err := failpoint.Hit(failpoint.LateBeforeKeep)
+		if err == nil {
+			err = store.KeepLateResult(ctx, w.Pool, a.row, a.fence, a.owner, at)
+		}
 		cancel()
 		if err == nil || store.DataError(err) || time.Now().After(until) {
 			if err != nil {

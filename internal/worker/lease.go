@@ -95,7 +95,11 @@ func (l *Lease) Stop(ctx context.Context) {
 	<-l.done
 	if i := l.now; i != nil && l.conn != nil {
 		i.end(ErrLeaseLost)
-		if err := store.StopWorker(ctx, l.conn, i.ID); err != nil {
+		err := failpoint.Hit(failpoint.SignOffBefore)
+		if err == nil {
+			err = store.StopWorker(ctx, l.conn, i.ID)
+		}
+		if err != nil {
 			l.c.Log.Warn("incarnation not signed off", "incarnation", i.ID, "error", err)
 		}
 	}

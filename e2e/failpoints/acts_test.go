@@ -1,0 +1,85 @@
+//go:build failpoints
+
+package failpoints
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/client"
+	"github.com/onefold-dev/onefold/e2e/proc"
+)
+
+// reopen fails a task by the system's fault and submits it again.
+func (r *run) reopen() {
+	p := r.submit("reopened", "plain", "fake:3*status=500;stamp")
+	r.await(p, "failed", func() bool { return r.seen(p).State == api.Failed })
+	r.asking.Go(func() { r.resubmit(p) })
+}
+
+// later is a task that stays pending for as long as a run takes.
+func (r *run) later(key, kind string) *page {
+	at := time.Now().Add(time.Hour)
+	input, _ := json.Marshal(map[string]string{"model": "fake:stamp", "text": "the work of " + key})
+	p := &page{key: key, body: api.Submit{Kind: kind, Input: input, RunAt: &at}}
+	r.mu.Lock()
+	r.pages = append(r.pages, p)
+	r.mu.Unlock()
+	r.resubmit(p)
+	return p
+}
+
+func (r *run) cancel() { r.cancelled("cancelled") }
+
+func (r *run) cancelled(key string) *page {
+	p := r.later(key, "careful")
+	r.asking.Go(func() {
+		r.told(p, "cancel", func(c *client.Client) (*api.Task, error) { return c.Cancel(r.ctx, p.last.ID) })
+	})
+	return p
+}
+
+// resolve has a person let a task run again whose call's outcome is not known.
+func (r *run) resolve() {
+	p := r.submit("resolved", "careful", "fake:status=500;stamp")
+	r.await(p, "in review", func() bool { return r.seen(p).State == api.Unknown })
+	seen := r.seen(p)
+	r.asking.Go(func() {
+		r.told(p, "resolve", func(c *client.Client) (*api.Task, error) {
+			return c.Resolve(r.ctx, seen.ID, api.Resolve{Action: api.ResolveRetry, Epoch: seen.Epoch, Reason: "nothing happened there"})
+		})
+	})
+}
+
+// exec changes what no caller can.
+func (r *run) exec(sql string, args ...any) {
+	r.t.Helper()
+	if _, err := r.w.Pool.Exec(r.ctx, sql, args...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// missADeadline has the deadline of a waiting task pass.
+func (r *run) missADeadline() {
+	p := r.later("late", "plain")
+	r.exec(`UPDATE onefold.tasks SET deadline = now() WHERE id = $1`, r.seen(p).ID)
+}
+
+// expireAKey has the retention of a final task pass. From then on nobody asks
+// for it.
+func (r *run) expireAKey() {
+	p := r.cancelled("expired")
+	r.await(p, "cancelled", func() bool { return r.seen(p).State == api.Cancelled })
+	id := r.seen(p).ID
+	r.mu.Lock()
+	p.gone = true
+	r.mu.Unlock()
+	r.exec(`UPDATE onefold.tasks SET expires_at = now() WHERE id = $1`, id)
+	r.after = func() {
+		proc.Until(r.t, "the key is purged", func() bool {
+			return r.w.Count(r.t, `SELECT count(*) FROM onefold.tombstones WHERE task_id = $1`, id) == 1 &&
+				r.w.Count(r.t, `SELECT count(*) FROM onefold.tasks WHERE id = $1`, id) == 0
+		})
+	}
+}

@@ -1,0 +1,217 @@
+//go:build failpoints
+
+package failpoints
+
+import (
+	"flag"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/onefold-dev/onefold/e2e/proc"
+	"github.com/onefold-dev/onefold/internal/failpoint"
+)
+
+func TestMain(m *testing.M) {
+	// Scenarios wait more than they work: for leases, pauses, stalls.
+	if err := flag.Set("test.parallel", "10"); err != nil {
+		panic(err)
+	}
+	proc.Main(m)
+}
+
+// Which process is brought to a point.
+const (
+	atAPI    = "api"
+	atWorker = "worker"
+)
+
+// plan is how a process is brought to a point. The usual work of a run reaches
+// most of them; the others name what more it takes.
+type plan struct {
+	process string
+	// nth is which hit counts; the first if 0.
+	nth int
+	// also arms other points, as in "name=error".
+	also string
+	// before is done before the armed worker starts.
+	before func(*run)
+	// bring is done beside the usual work.
+	bring func(*run)
+}
+
+var plans = map[failpoint.Point]plan{
+	failpoint.SubmitBeforeInsert:  {process: atAPI},
+	failpoint.SubmitAfterInsert:   {process: atAPI},
+	failpoint.SubmitAfterCommit:   {process: atAPI},
+	failpoint.SubmitBeforeNotify:  {process: atAPI},
+	failpoint.ReopenBeforeCommit:  {process: atAPI, bring: (*run).reopen},
+	failpoint.CancelBeforeCommit:  {process: atAPI, bring: (*run).cancel},
+	failpoint.ResolveBeforeCommit: {process: atAPI, bring: (*run).resolve},
+	failpoint.ActAfterCommit:      {process: atAPI, bring: (*run).resolve},
+
+	failpoint.WorkFetched:          {process: atWorker},
+	failpoint.ClaimBeforeUpdate:    {process: atWorker},
+	failpoint.ClaimBeforeCommit:    {process: atWorker},
+	failpoint.ClaimAfterCommit:     {process: atWorker},
+	failpoint.DispatchBeforeMark:   {process: atWorker},
+	failpoint.DispatchAfterMark:    {process: atWorker},
+	failpoint.CallAfter:            {process: atWorker},
+	failpoint.FinishBeforeUpdate:   {process: atWorker},
+	failpoint.FinishAfterUpdate:    {process: atWorker},
+	failpoint.FinishAfterEffects:   {process: atWorker},
+	failpoint.FinishAfterCommit:    {process: atWorker},
+	failpoint.RequeueBeforeCommit:  {process: atWorker},
+	failpoint.HeartbeatBefore:      {process: atWorker},
+	failpoint.IncarnationRegisters: {process: atWorker, nth: 2, bring: (*run).loseTheLease},
+	failpoint.LateBeforeKeep:       {process: atWorker, bring: (*run).overtake},
+	failpoint.SignOffBefore:        {process: atWorker, bring: (*run).stopGracefully},
+
+	failpoint.ReapBeforeCommit:    {process: atWorker, before: (*run).leaveATaskBehind},
+	failpoint.ReapAfterCommit:     {process: atWorker, before: (*run).leaveATaskBehind},
+	failpoint.SweepBeforeCommit:   {process: atWorker, also: "worker.fetched=error"},
+	failpoint.PurgeBeforeCommit:   {process: atWorker, bring: (*run).expireAKey},
+	failpoint.ExpireBeforeCommit:  {process: atWorker, bring: (*run).missADeadline},
+	failpoint.EffectsBeforeCommit: {process: atWorker, also: "outbox.fetched=error"},
+
+	failpoint.SQLEffectAfter:      {process: atWorker},
+	failpoint.EffectFetched:       {process: atWorker},
+	failpoint.MarkBeforeCommit:    {process: atWorker},
+	failpoint.MarkAfterCommit:     {process: atWorker},
+	failpoint.SendBefore:          {process: atWorker},
+	failpoint.SendAfter:           {process: atWorker},
+	failpoint.OutcomeBeforeCommit: {process: atWorker},
+	failpoint.OutcomeAfterCommit:  {process: atWorker},
+}
+
+// unreached are points that no program comes to yet, each with the reason. An
+// entry goes when the program is there.
+var unreached = map[failpoint.Point]string{
+	failpoint.GateMoved:           "no program has gates yet",
+	failpoint.GateActBeforeCommit: "no program has gates yet",
+	failpoint.ShareBeforeCommit:   "no program has gates yet",
+	failpoint.JobStarted:          "no provider works in the background yet",
+	failpoint.JobBeforeStore:      "no provider works in the background yet",
+	failpoint.JobAfterStore:       "no provider works in the background yet",
+}
+
+// modes are what a point does. A stall outlasts what a transaction may sit idle
+// and, in a worker, its lease.
+var modes = map[string]map[string]string{
+	"kill":  {atAPI: "kill", atWorker: "kill"},
+	"error": {atAPI: "error", atWorker: "error"},
+	"stall": {atAPI: "stall:6s", atWorker: "stall:4s"},
+}
+
+// TestPoints plays each point in each mode: work is submitted while a process is
+// armed, the point is hit, what died is started again, all work is done, and
+// then every promise holds. A point that is not reached fails.
+func TestPoints(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	hit, passed := map[failpoint.Point]int{}, map[failpoint.Point]bool{}
+	t.Run("play", func(t *testing.T) {
+		for _, point := range failpoint.Points {
+			for mode, does := range modes {
+				plan, known := plans[point]
+				if !known {
+					continue
+				}
+				t.Run(string(point)+"/"+mode, func(t *testing.T) {
+					t.Parallel()
+					all := play(t, point, plan, does[plan.process])
+					mu.Lock()
+					defer mu.Unlock()
+					hit[point]++
+					for _, p := range all {
+						passed[p] = true
+					}
+				})
+			}
+		}
+	})
+	if flag.Lookup("test.run").Value.String() != "" {
+		return // some of them only
+	}
+	for _, point := range failpoint.Points {
+		switch _, known := plans[point]; {
+		case unreached[point] != "" && (known || passed[point]):
+			t.Errorf("%s is reached: take it out of unreached, and give it a plan", point)
+		case !known && unreached[point] == "":
+			t.Errorf("%s has no plan", point)
+		case known && hit[point] != len(modes):
+			t.Errorf("%s was hit in %d of %d modes", point, hit[point], len(modes))
+		}
+	}
+}
+
+// play returns the points that the armed process came by.
+func play(t *testing.T, point failpoint.Point, p plan, does string) []failpoint.Point {
+	r := newRun(t, point, p, does)
+	r.start()
+	r.usual()
+	if p.bring != nil {
+		p.bring(r)
+	}
+	r.hit()
+	r.finish()
+	return r.passed()
+}
+
+// hit waits until the point was hit and starts again what died of it.
+func (r *run) hit() {
+	r.t.Helper()
+	proc.Until(r.t, string(r.point)+" is reached", r.struck)
+	if r.does != "kill" {
+		return
+	}
+	if code, err := r.armed.Exit(); err != nil || code != -1 {
+		r.t.Fatalf("the killed process ended with %d, %v", code, err)
+	}
+	r.replace()
+}
+
+// gone says whether the armed process is gone.
+func (r *run) gone() bool {
+	select {
+	case <-r.armed.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// leaveATaskBehind has another worker be killed in the middle of a call.
+func (r *run) leaveATaskBehind() {
+	first := r.w.Worker(r.t)
+	r.submit("left", "plain", "fake:latency=20s,stamp;stamp")
+	proc.Until(r.t, "a call under way", func() bool { return r.w.Model.Calls().Running > 0 })
+	first.Kill(r.t)
+}
+
+// loseTheLease stops the worker until its lease has run out.
+func (r *run) loseTheLease() {
+	r.armed.Pause(r.t)
+	proc.Until(r.t, "the lease runs out", func() bool {
+		return r.w.Count(r.t, `SELECT count(*) FROM onefold.workers WHERE expires_at > now()`) == 0
+	})
+	r.armed.Resume(r.t)
+}
+
+// overtake stops the worker in a call until another has run its task.
+func (r *run) overtake() {
+	p := r.submit("overtaken", "plain", "fake:latency=1s,stamp;stamp")
+	r.await(p, "the call", func() bool { return r.w.Model.Calls().ByTask[r.seen(p).ID] > 0 })
+	r.armed.Pause(r.t)
+	r.w.Worker(r.t)
+	r.await(p, "a result", func() bool { return r.seen(p).State.Settled() })
+	r.armed.Resume(r.t)
+}
+
+// stopGracefully asks the worker to stop; another one goes on.
+func (r *run) stopGracefully() {
+	r.w.Worker(r.t)
+	if err := r.armed.Signal(syscall.SIGTERM); err != nil {
+		r.t.Fatal(err)
+	}
+}
