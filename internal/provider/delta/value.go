@@ -232,3 +232,23 @@ func (v *Value) Append(b []byte) []byte {
 	}
 	return append(b, v.raw...)
 }
+
+// SetItem puts an item at an index of an array, with nulls before it where there is nothing yet.
+func (v *Value) SetItem(i int, item *Value) {
+	for len(v.items) <= i {
+		v.items = append(v.items, Null())
+	}
+	v.items[i] = item
+}
+
+// Grow appends text to a member of an object, which may be absent. Anything but text is left out.
+func (v *Value) Grow(name string, text *Value) {
+	if !text.IsString() {
+		return
+	}
+	if old := v.Get(name); old.IsString() {
+		old.text = join(old.text, text.text)
+		return
+	}
+	v.Set(name, &Value{kind: '"', text: append([]byte(nil), text.text...)})
+}

@@ -1,10 +1,11 @@
-// Package wire makes one HTTP POST to a provider and says how far it came.
+// Package wire makes one HTTP request to a provider and says how far it came.
 //
 // Providers build on it so that the classes of network failures, the layers of timeouts and the limits are decided
 // once. It never repeats a request, follows no redirect, and keeps its hands off what the bytes mean.
 package wire
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -42,8 +43,9 @@ type Opts struct {
 	TLS *tls.Config
 	// Proxy chooses a proxy for a request, as in http.Transport; nil means none.
 	Proxy func(*http.Request) (*url.URL, error)
-	// Dial replaces the dialer, for guards and tests.
-	Dial *net.Dialer
+	// Dial replaces the dialer, for tests; DialContext does, and goes before it, for guards.
+	Dial        *net.Dialer
+	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 	// MaxReply bounds a reply; 0 means MaxReply.
 	MaxReply int64
 }
@@ -63,9 +65,13 @@ func NewClient(o *Opts) *Client {
 	if dialer == nil {
 		dialer = &net.Dialer{Timeout: dialLimit, KeepAlive: 15 * time.Second}
 	}
+	dial := o.DialContext
+	if dial == nil {
+		dial = dialer.DialContext
+	}
 	c := &Client{maxReply: o.MaxReply, transport: &http.Transport{
 		Proxy:                  o.Proxy,
-		DialContext:            dialer.DialContext,
+		DialContext:            dial,
 		TLSClientConfig:        o.TLS.Clone(),
 		TLSHandshakeTimeout:    dialLimit,
 		ForceAttemptHTTP2:      true,

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -15,11 +16,12 @@ import (
 	"github.com/onefold-dev/onefold/internal/provider"
 )
 
-// Post is one request to make.
-type Post struct {
+// Send is one request to make.
+type Send struct {
+	Method   string // "" is POST
 	URL      *url.URL
 	Header   http.Header
-	Body     []byte // not empty
+	Body     []byte // empty only where the method has none
 	Timeouts provider.Timeouts
 	OnPhase  func(provider.Phase)
 	// Secrets are masked in every message, besides what looks like a key anyway.
@@ -52,7 +54,7 @@ var errTooLarge = errors.New("the reply is larger than the limit")
 var errEncoding = errors.New("the reply's encoding is unknown or broken")
 
 // Do sends the request once and waits for the headers of the reply. The error is always classed.
-func (c *Client) Do(ctx context.Context, p Post) (*Exchange, *provider.Error) {
+func (c *Client) Do(ctx context.Context, p Send) (*Exchange, *provider.Error) {
 	inner, cancel := context.WithCancelCause(ctx)
 	x := &Exchange{parent: ctx, cancel: cancel, secrets: p.Secrets, request: p.Body, max: c.maxReply}
 	x.meter = newMeter(cancel, p.Timeouts, p.OnPhase)
@@ -61,9 +63,12 @@ func (c *Client) Do(ctx context.Context, p Post) (*Exchange, *provider.Error) {
 	body := &requestBody{data: p.Body}
 	u, header := withoutUserinfo(p.URL, p.Header)
 	req := (&http.Request{
-		Method: http.MethodPost, URL: u, Host: u.Host, Header: header, Body: body, ContentLength: int64(len(p.Body)),
+		Method: cmp.Or(p.Method, http.MethodPost), URL: u, Host: u.Host, Header: header, Body: body, ContentLength: int64(len(p.Body)),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(x.ctx)
+	if len(p.Body) == 0 {
+		req.Body = http.NoBody // one that is not known to be empty would be announced
+	}
 	// RoundTrip, not Client.Do: no redirects, no cookies, no error that wraps the URL.
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {

@@ -1,104 +1,71 @@
 package openai
 
 import (
-	"bufio"
-	"bytes"
-	"mime"
 	"strings"
 
 	"github.com/onefold-dev/onefold/internal/provider"
 	"github.com/onefold-dev/onefold/internal/provider/delta"
+	"github.com/onefold-dev/onefold/internal/provider/dialect"
 	"github.com/onefold-dev/onefold/internal/provider/wire"
 )
 
-// read reads the reply, whatever it turns out to be: servers answer a streamed request with a document, and the other
-// way round, and some name neither.
-func read(x *wire.Exchange, streamed bool) (*provider.Response, *provider.Error) {
-	if x.Status < 200 || x.Status > 299 {
-		return nil, statusError(x)
+// chatBody is the request as it is sent: every field as the caller wrote it, but stream and stream_options as the call
+// needs them.
+func (p *Provider) chatBody(r provider.Request) ([]byte, error) {
+	body, err := dialect.ParseObject(r.Body)
+	if err != nil {
+		return nil, err
 	}
-	media, _, _ := mime.ParseMediaType(x.Header.Get("Content-Type"))
-	if media == "text/event-stream" {
-		return readStream(x, x)
+	body.Delete("stream")
+	options := body.Delete("stream_options")
+	if r.Stream {
+		body.Set("stream", []byte("true"))
+		if !p.opts.NoUsage {
+			body.Set("stream_options", withUsage(options))
+		} else if options != nil {
+			body.Set("stream_options", options)
+		}
 	}
-	r := bufio.NewReaderSize(x, 4<<10)
-	if streamed && looksLikeStream(r, x.MaxReply()) {
-		return readStream(x, r)
-	}
-	return readDocument(x, r)
+	return body.Bytes(), nil
 }
 
-// looksLikeStream says whether what comes starts with a field of an event stream. White space before it (sent to keep
-// the connection alive) is read over, as much as a reply may be long. An error is left for the next read.
-func looksLikeStream(r *bufio.Reader, limit int64) bool {
-	for n := int64(0); n < limit; n++ {
-		b, err := r.Peek(1)
-		if err != nil {
-			return false
-		}
-		if b[0] != ' ' && b[0] != '\r' && b[0] != '\n' && b[0] != '\t' {
-			break
-		}
-		_, _ = r.Discard(1)
-	}
-	b, err := r.Peek(1)
+// withUsage sets include_usage in the caller's stream_options.
+func withUsage(options []byte) []byte {
+	o, err := dialect.ParseObject(options)
 	if err != nil {
-		return false
+		o = &dialect.Object{} // null or nonsense: there is nothing to keep
 	}
-	if b[0] == 0xEF || strings.IndexByte("deir:", b[0]) >= 0 {
-		b, _ = r.Peek(5)
-	}
-	b = bytes.TrimPrefix(b, []byte("\xEF\xBB\xBF"))
-	for _, field := range []string{":", "data", "event", "id:", "retry"} {
-		if n := min(len(field), len(b)); n > 0 && string(b[:n]) == field[:n] {
-			return true
-		}
-	}
-	return false
+	o.Set("include_usage", []byte("true"))
+	return o.Bytes()
 }
 
-func readDocument(x *wire.Exchange, r *bufio.Reader) (*provider.Response, *provider.Error) {
-	b, err := x.ReadAll(r)
-	if err != nil {
-		return nil, x.Fail(err, false, nil)
+// chatError finds an error in a chat completions document; some gateways put it into a choice.
+func chatError(doc *delta.Value) *dialect.Said {
+	for _, c := range doc.Get("choices").Items() {
+		if e := c.Get("error"); e.IsObject() {
+			return dialect.SaidBy(e)
+		}
 	}
-	b = bytes.TrimSpace(bytes.TrimPrefix(b, []byte("\xEF\xBB\xBF")))
-	doc, err := delta.Parse(b)
-	if err != nil || !doc.IsObject() {
-		return nil, withReply(x.New(provider.CodeProtocol, protocolMessage(x, b)), b)
+	return dialect.ErrorIn(doc, "choices")
+}
+
+func chatDocument(x *wire.Exchange, doc *delta.Value, raw []byte) (*provider.Response, *provider.Error) {
+	if said := chatError(doc); said != nil {
+		return nil, dialect.WithReply(said.InReply(x), raw)
 	}
-	x.Terminal()
-	if f := errorIn(doc); f != nil {
-		return nil, withReply(f.rule(x), b)
-	}
-	resp, code, message := finish(doc, true)
+	resp, code, message := finishChat(doc, true)
 	if code != "" {
-		fail := withReply(x.New(code, message), b)
+		fail := dialect.WithReply(x.New(code, message), raw)
 		fail.Partial = resp
 		return nil, fail
 	}
-	resp.Reply, resp.Bytes, resp.Phases = delta.Repair(b), x.Bytes, x.Finish()
+	resp.Reply, resp.Bytes, resp.Phases = delta.Repair(raw), x.Bytes, x.Finish()
 	return resp, nil
 }
 
-func withReply(f *provider.Error, b []byte) *provider.Error {
-	f.Reply = b
-	return f
-}
-
-func protocolMessage(x *wire.Exchange, b []byte) string {
-	switch media, _, _ := mime.ParseMediaType(x.Header.Get("Content-Type")); {
-	case len(b) == 0:
-		return "the reply is empty"
-	case media == "text/html" || b[0] == '<':
-		return "the reply is an HTML page: base_url may be wrong, or a proxy answers in the provider's place"
-	}
-	return "the reply is not one JSON object"
-}
-
-// finish judges a reply that says it is complete. It returns the response and, when it cannot be used, why.
-func finish(doc *delta.Value, complete bool) (resp *provider.Response, code, message string) {
-	resp = &provider.Response{Model: doc.Get("model").Text(), Usage: usage(doc.Get("usage"))}
+// finishChat judges a reply that says it is complete. It returns the response and, when it cannot be used, why.
+func finishChat(doc *delta.Value, complete bool) (resp *provider.Response, code, message string) {
+	resp = &provider.Response{Model: doc.Get("model").Text(), Usage: chatUsage(doc.Get("usage"))}
 	choices := doc.Get("choices")
 	first := firstChoice(choices)
 	if first == nil {
@@ -176,7 +143,7 @@ func hasContent(message *delta.Value) bool {
 		message.Get("function_call").IsObject() || message.Get("audio").IsObject()
 }
 
-func usage(u *delta.Value) provider.Usage {
+func chatUsage(u *delta.Value) provider.Usage {
 	if !u.IsObject() {
 		return provider.Usage{}
 	}

@@ -1,11 +1,11 @@
 package openai
 
 import (
-	"bytes"
 	"io"
 
 	"github.com/onefold-dev/onefold/internal/provider"
 	"github.com/onefold-dev/onefold/internal/provider/delta"
+	"github.com/onefold-dev/onefold/internal/provider/dialect"
 	"github.com/onefold-dev/onefold/internal/provider/wire"
 )
 
@@ -14,64 +14,35 @@ var replaced = map[string]bool{
 	"id": true, "type": true, "role": true, "name": true, "index": true,
 }
 
-// stream puts one streamed reply together.
+// stream puts one streamed chat completion together.
 type stream struct {
 	x      *wire.Exchange
 	doc    *delta.Value // the reply so far; its choices hold "message" instead of "delta"
 	tokens int64        // pieces that brought something
-	size   int64
-	ended  bool // [DONE] came
 }
 
-func readStream(x *wire.Exchange, r io.Reader) (*provider.Response, *provider.Error) {
+func chatStream(x *wire.Exchange, r io.Reader) (*provider.Response, *provider.Error) {
 	s := &stream{x: x, doc: delta.NewObject()}
-	events := wire.NewEvents(r, x.MaxReply())
-	for !s.ended {
-		e, err := events.Next()
-		if err != nil {
-			return s.close(err)
-		}
-		if fail := s.take(e); fail != nil {
-			return nil, fail
-		}
+	ended, err, fail := dialect.ReadStream(x, r, s, chatError)
+	if fail != nil {
+		return nil, fail
 	}
-	return s.close(nil)
+	return s.close(ended, err)
 }
 
-// take takes one event in.
-func (s *stream) take(e wire.Event) *provider.Error {
-	data := bytes.TrimSpace(e.Data)
-	if len(data) == 0 {
-		return nil
-	}
-	if bytes.Equal(data, []byte("[DONE]")) {
-		s.ended = true
-		return nil
-	}
-	piece, err := delta.Parse(data)
-	if err != nil || !piece.IsObject() {
-		if e.Open {
-			return nil // the end of the stream cut it; what that means is decided there
-		}
-		if e.Name == "error" {
-			return s.fail(upstreamError{message: string(data)})
-		}
-		return s.reject(provider.CodeProtocol, "an event of the stream is not a JSON object", s.partial())
-	}
-	if f := errorIn(piece); f != nil {
-		return s.fail(*f)
-	}
-	if e.Name == "error" {
-		return s.fail(upstreamError{message: piece.Get("message").Text()})
-	}
-	if s.size += int64(len(data)); s.size > s.x.MaxReply() && int64(s.doc.Len()) > s.x.MaxReply() {
-		return s.reject(provider.CodeResultTooLarge, "the reply is larger than the limit", nil)
-	}
+// Add takes one event in; anything without choices or usage is a ping or a note of some gateway.
+func (s *stream) Add(piece *delta.Value) (ended bool) {
 	if piece.Get("choices") != nil || piece.Get("usage") != nil {
-		s.merge(piece) // anything else is a ping or a note of some gateway
+		s.merge(piece)
 	}
-	return nil
+	return false
 }
+
+// Tokens counts the pieces that brought something.
+func (s *stream) Tokens() int64 { return s.tokens }
+
+// Len is the size of the text so far.
+func (s *stream) Len() int64 { return int64(s.doc.Len()) }
 
 // merge adds a piece to the reply. Of the fields around the choices the last that is not null counts: some servers send
 // the usage with every piece, counted up.
@@ -155,17 +126,17 @@ func (s *stream) finished() bool {
 
 // close judges what has come when nothing more comes. A stream whose choices all have a finish reason is complete,
 // however it ended.
-func (s *stream) close(err error) (*provider.Response, *provider.Error) {
-	if !s.ended && !s.finished() {
-		return nil, s.x.Fail(err, true, s.partial())
+func (s *stream) close(ended bool, err error) (*provider.Response, *provider.Error) {
+	if !ended && !s.finished() {
+		return nil, s.x.Fail(err, true, s.Partial())
 	}
 	if s.doc.Get("choices") == nil {
 		return nil, s.x.New(provider.CodeEmpty, "the stream ended without a choice")
 	}
 	s.shape()
-	resp, code, message := finish(s.doc, true)
+	resp, code, message := finishChat(s.doc, true)
 	if code != "" {
-		return nil, s.reject(code, message, s.partial())
+		return nil, dialect.Reject(s.x, s, code, message)
 	}
 	resp.Reply = s.doc.Append(nil)
 	resp.Phases, resp.Bytes = s.x.Finish(), s.x.Bytes
@@ -189,13 +160,13 @@ func (s *stream) shape() {
 	}
 }
 
-// partial is what has come so far, nil when that is nothing.
-func (s *stream) partial() *provider.Response {
+// Partial is what has come so far, nil when that is nothing.
+func (s *stream) Partial() *provider.Response {
 	if s.tokens == 0 {
 		return nil
 	}
 	s.shape()
-	resp, _, _ := finish(s.doc, false)
+	resp, _, _ := finishChat(s.doc, false)
 	if resp == nil {
 		return nil
 	}
@@ -204,27 +175,4 @@ func (s *stream) partial() *provider.Response {
 		resp.Usage.OutputTokens = s.tokens
 	}
 	return resp
-}
-
-func (s *stream) reject(code, message string, partial *provider.Response) *provider.Error {
-	f := s.x.New(code, message)
-	if f.Partial = partial; partial != nil && f.Billed == provider.BilledUnknown {
-		f.Billed = provider.BilledYes
-	}
-	return f
-}
-
-// fail turns an error event into an Error. Once tokens came, "come back later" no longer means that nothing was done.
-func (s *stream) fail(e upstreamError) *provider.Error {
-	f := e.rule(s.x)
-	if s.tokens == 0 {
-		return f
-	}
-	if f.Class != provider.Rejected {
-		after := s.reject(provider.CodeStreamError, f.Message, nil)
-		after.Gate, after.RetryAfter, after.ProviderCode = f.Gate, f.RetryAfter, f.ProviderCode
-		f = after
-	}
-	f.Partial, f.Billed = s.partial(), provider.BilledYes
-	return f
 }
