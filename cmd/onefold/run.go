@@ -29,14 +29,15 @@ type cli struct {
 	Retry    retryCmd    `cmd:"" group:"tasks" help:"Run a failed or unknown task again."`
 	Resolve  resolveCmd  `cmd:"" group:"tasks" help:"Decide what became of a task whose outcome is unknown."`
 
-	Usage   usageCmd   `cmd:"" group:"operate" help:"Report calls, tokens, cost, and what folded duplicates saved."`
-	Keys    keysCmd    `cmd:"" group:"operate" help:"API keys, directly on the database."`
-	Migrate migrateCmd `cmd:"" group:"operate" help:"Bring the database schema to the newest version."`
-	Doctor  doctorCmd  `cmd:"" group:"operate" help:"Look for what is wrong or soon will be, and say what to do."`
-	Config  configCmd  `cmd:"" group:"operate" help:"Work with onefold.yaml."`
-	Dev     devCmd     `cmd:"" group:"operate" help:"Run everything here, with a database of its own."`
-	Fakellm fakellmCmd `cmd:"" group:"operate" help:"Run a scripted model server for tests."`
-	Version versionCmd `cmd:"" group:"operate" help:"Print the version."`
+	Usage        usageCmd        `cmd:"" group:"operate" help:"Report calls, tokens, cost, and what folded duplicates saved."`
+	Keys         keysCmd         `cmd:"" group:"operate" help:"API keys, directly on the database."`
+	Destinations destinationsCmd `cmd:"" group:"operate" help:"Where effects go: list, hold, release, directly on the database."`
+	Migrate      migrateCmd      `cmd:"" group:"operate" help:"Bring the database schema to the newest version."`
+	Doctor       doctorCmd       `cmd:"" group:"operate" help:"Look for what is wrong or soon will be, and say what to do."`
+	Config       configCmd       `cmd:"" group:"operate" help:"Work with onefold.yaml."`
+	Dev          devCmd          `cmd:"" group:"operate" help:"Run everything here, with a database of its own."`
+	Fakellm      fakellmCmd      `cmd:"" group:"operate" help:"Run a scripted model server for tests."`
+	Version      versionCmd      `cmd:"" group:"operate" help:"Print the version."`
 
 	URL    string `name:"url" placeholder:"URL" help:"The server (ONEFOLD_URL, else ${url})."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"text for people, json for programs."`
