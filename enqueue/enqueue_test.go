@@ -65,6 +65,7 @@ func TestFold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.exec(t, `INSERT INTO onefold.budgets (tenant, id, sends) VALUES ('shop', 'run', 5)`)
 	err = pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
 		again, err := enqueue.Tx(t.Context(), tx, "shop", "order:7", submit(`{"b":[1.0,2],"a":1}`))
 		if err != nil || *again.Created || again.ID != first.ID {
@@ -86,6 +87,7 @@ func TestFold(t *testing.T) {
 			{"x", submit(`{"a":1,"a":2}`)},
 			{"x", submit(`{`)},
 			{enqueue.NoKey, submit(`1`)},
+			{"x", api.Submit{Kind: submit(`1`).Kind, Input: []byte(`1`), Budget: &api.Budget{ID: "run", Sends: 4}}}, // it has 5
 		} {
 			if _, err := enqueue.Tx(t.Context(), tx, "shop", bad.key, bad.s); !errors.Is(err, api.ErrInvalid) {
 				t.Errorf("%+v: got %v", bad, err)

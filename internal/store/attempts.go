@@ -215,11 +215,12 @@ func KeepLateResult(ctx context.Context, db DBTX, r *task.Row, f task.Fence, own
 INSERT INTO onefold.attempts (task_id, epoch, run, number, incarnation, token, provider, config_hash, closed_at, outcome,
     counted, code, message, model, request_id, billed, late_at, late_result, partial, first_byte_ms, total_ms, bytes,
     input_tokens, cached_tokens, output_tokens, reasoning_tokens, cost, orphaned)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now(), 'lost', false, $9, $10, $11, $12, $13, now(), $14, $15, $16, $17, $18,
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now(), 'lost', false, $9, $10, $11, $12, $13,
+    CASE WHEN $14::bytea IS NOT NULL THEN now() END, $14, $15, $16, $17, $18,
     $19, $20, $21, $22, $23::text::numeric, true)
 ON CONFLICT (task_id, epoch) DO UPDATE
-SET late_at = now(),
-    late_result = excluded.late_result,
+SET late_at = coalesce(excluded.late_at, attempts.late_at),
+    late_result = coalesce(excluded.late_result, attempts.late_result),
     partial = coalesce(attempts.partial, excluded.partial),
     model = coalesce(attempts.model, excluded.model),
     request_id = coalesce(attempts.request_id, excluded.request_id),

@@ -150,6 +150,35 @@ FROM onefold.attempts WHERE task_id = $1 ORDER BY epoch`, id)
 	check("after the purge")
 }
 
+// What had come of a reply that was cut when the task was another's already is
+// kept, and is no late reply: it is not whole.
+func TestLatePart(t *testing.T) {
+	t.Parallel()
+	inCall, proceed := make(chan struct{}), make(chan struct{})
+	b := setup(t, func(context.Context, int, provider.Request) (*provider.Response, error) {
+		close(inCall)
+		<-proceed
+		return nil, cutStream()
+	})
+	stale, fresh := b.process(5*time.Second), b.process(5*time.Second)
+	id := b.put("r", "x")
+	done := make(chan struct{})
+	go func() {
+		stale.Work(context.Background(), id)
+		close(done)
+	}()
+	<-inCall
+	fresh.up.Reap(context.Background(), map[task.ID]int64{id: 1})
+	close(proceed)
+	<-done
+	if a := b.attempts(id)[0]; a.Outcome != "lost" || string(a.Partial) != "half an" || a.LateAt != nil || a.Billed != api.BilledYes {
+		t.Errorf("got %+v", a)
+	}
+	if r := b.row(id); r.State != api.Unknown || r.Result != nil {
+		t.Errorf("the task is %s with %s", r.State, r.Result)
+	}
+}
+
 // A reply that came when the task was another's is in the ledger with what it
 // cost, and on no result.
 func TestLateReplyIsPaidFor(t *testing.T) {
