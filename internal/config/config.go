@@ -90,6 +90,10 @@ type Provider struct {
 	Name string
 	// Type is openai, anthropic, httpcall or fake.
 	Type string
+	// API is what an openai provider speaks: chat (completions) or responses.
+	API string
+	// Version is the anthropic-version that is asked for; "" is the one this build knows.
+	Version string
 	// BaseURL is where requests go. It may carry a secret in its query and prints without it.
 	BaseURL URL
 	// APIKey is nil when the provider needs none.

@@ -86,6 +86,7 @@ func (d *decoder) provider(name string, v *value, path string) *Provider {
 	if m.str("status", &p.Status) && p.Type != "httpcall" {
 		m.fail("status", "remove it", "only an httpcall provider has a status")
 	}
+	d.providerDialect(m, p)
 	p.Timeouts = d.timeouts(m.take("timeouts"), join(path, "timeouts"), defaultTimeouts(p.Stream))
 	m.done()
 	body := object()
@@ -93,8 +94,29 @@ func (d *decoder) provider(name string, v *value, path string) *Provider {
 	body.set("stream", boolean(p.Stream))
 	body.set("timeouts", p.Timeouts.value())
 	body.set("type", str(p.Type))
+	if p.API == APIResponses {
+		body.set("api", str(p.API))
+	}
 	p.hash = hashOf(body.appendJSON(nil))
 	return p
+}
+
+// The values of Provider.API.
+const (
+	APIChat      = "chat"
+	APIResponses = "responses"
+)
+
+// providerDialect reads the fields that only some types have.
+func (d *decoder) providerDialect(m *mapping, p *Provider) {
+	p.API = APIChat
+	if m.has("api") && p.Type != "openai" {
+		m.fail("api", "remove it", "only an openai provider has a choice of APIs")
+	}
+	enum(m, "api", &p.API, APIChat, APIResponses)
+	if m.str("version", &p.Version) && p.Type != "anthropic" {
+		m.fail("version", "remove it", "only an anthropic provider has a version")
+	}
 }
 
 // ProviderHash is the hash of a provider by name, "" where there is none.

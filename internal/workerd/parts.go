@@ -11,6 +11,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/outbox/http"
 	"github.com/onefold-dev/onefold/internal/outbox/webhook"
 	"github.com/onefold-dev/onefold/internal/provider"
+	"github.com/onefold-dev/onefold/internal/provider/anthropic"
 	"github.com/onefold-dev/onefold/internal/provider/openai"
 )
 
@@ -31,16 +32,22 @@ func newProviders(cfg *config.Config) (map[string]provider.Provider, error) {
 func newProvider(p *config.Provider) (provider.Provider, error) {
 	switch p.Type {
 	case "openai":
-		o := openai.Opts{BaseURL: p.BaseURL.Reveal()}
-		if p.APIKey != nil {
-			o.Key = func() string {
-				s, _ := p.APIKey.Get() // a source that broke gives its last value; doctor and the log tell
-				return s.Reveal()
-			}
-		}
-		return openai.New(o)
+		return openai.New(openai.Opts{BaseURL: p.BaseURL.Reveal(), Key: keyOf(p), Responses: p.API == config.APIResponses})
+	case "anthropic":
+		return anthropic.New(anthropic.Opts{BaseURL: p.BaseURL.Reveal(), Key: keyOf(p), Version: p.Version})
 	}
 	return nil, fmt.Errorf("there is no provider type %q", p.Type)
+}
+
+// keyOf reads a provider's credential at every call, nil where it has none.
+func keyOf(p *config.Provider) func() string {
+	if p.APIKey == nil {
+		return nil
+	}
+	return func() string {
+		s, _ := p.APIKey.Get() // a source that broke gives its last value; doctor and the log tell
+		return s.Reveal()
+	}
 }
 
 // newSenders are the effect types that leave; sql and task are done in the finishing
