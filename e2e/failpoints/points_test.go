@@ -3,7 +3,9 @@
 package failpoints
 
 import (
+	"bytes"
 	"flag"
+	"net/http"
 	"sync"
 	"syscall"
 	"testing"
@@ -36,6 +38,10 @@ type plan struct {
 	also string
 	// before is done before the armed worker starts.
 	before func(*run)
+	// answer is the receiver's, which otherwise takes everything.
+	answer func(id string, body []byte, n int) int
+	// bound gives the destinations a bound on what is under way.
+	bound bool
 	// bring is done beside the usual work.
 	bring func(*run)
 }
@@ -74,6 +80,9 @@ var plans = map[failpoint.Point]plan{
 	failpoint.ExpireBeforeCommit:  {process: atWorker, bring: (*run).missADeadline},
 	failpoint.EffectsBeforeCommit: {process: atWorker, also: "outbox.fetched=error"},
 
+	failpoint.GateMoved:         {process: atWorker, answer: refuseFirst},
+	failpoint.ShareBeforeCommit: {process: atWorker, bound: true},
+
 	failpoint.SQLEffectAfter:      {process: atWorker},
 	failpoint.EffectFetched:       {process: atWorker},
 	failpoint.MarkBeforeCommit:    {process: atWorker},
@@ -87,12 +96,18 @@ var plans = map[failpoint.Point]plan{
 // unreached are points that no program comes to yet, each with the reason. An
 // entry goes when the program is there.
 var unreached = map[failpoint.Point]string{
-	failpoint.GateMoved:           "no program has gates yet",
-	failpoint.GateActBeforeCommit: "no program has gates yet",
-	failpoint.ShareBeforeCommit:   "no program has gates yet",
+	failpoint.GateActBeforeCommit: "no program lets an operator close a gate yet",
 	failpoint.JobStarted:          "no provider works in the background yet",
 	failpoint.JobBeforeStore:      "no provider works in the background yet",
 	failpoint.JobAfterStore:       "no provider works in the background yet",
+}
+
+// refuseFirst fails the first delivery of each effect, where a repeat is safe.
+func refuseFirst(_ string, body []byte, n int) int {
+	if n == 1 && bytes.Contains(body, []byte(`"to": "crm"`)) {
+		return http.StatusInternalServerError
+	}
+	return http.StatusNoContent
 }
 
 // modes are what a point does. A stall outlasts what a transaction may sit idle
