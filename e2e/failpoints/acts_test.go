@@ -4,6 +4,9 @@ package failpoints
 
 import (
 	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"time"
 
 	"github.com/onefold-dev/onefold/api"
@@ -50,6 +53,24 @@ func (r *run) resolve() {
 			return c.Resolve(r.ctx, seen.ID, api.Resolve{Action: api.ResolveRetry, Epoch: seen.Epoch, Reason: "nothing happened there"})
 		})
 	})
+}
+
+// holdAndRelease has an operator close a destination, whose command does not get
+// through the first time, and open it again.
+func (r *run) holdAndRelease() {
+	_, _ = r.onefold(r.arms(), "destinations", "hold", "crm", "--reason", "a test")
+	for _, args := range [][]string{{"destinations", "hold", "crm", "--reason", "a test"}, {"destinations", "release", "crm"}} {
+		if out, err := r.onefold(nil, args...); err != nil {
+			r.t.Fatalf("onefold %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// onefold runs a command of the CLI.
+func (r *run) onefold(env []string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(r.ctx, filepath.Join(proc.Bin(r.t, proc.Build{Tags: "failpoints"}), "onefold"), args...)
+	cmd.Env = append(append(os.Environ(), "ONEFOLD_DATABASE_URL="+r.w.Database), env...)
+	return cmd.CombinedOutput()
 }
 
 // exec changes what no caller can.

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 const (
 	atAPI    = "api"
 	atWorker = "worker"
+	atCLI    = "onefold" // an operator's command; nothing else is armed then
 )
 
 // plan is how a process is brought to a point. The usual work of a run reaches
@@ -80,8 +81,9 @@ var plans = map[failpoint.Point]plan{
 	failpoint.ExpireBeforeCommit:  {process: atWorker, bring: (*run).missADeadline},
 	failpoint.EffectsBeforeCommit: {process: atWorker, also: "outbox.fetched=error"},
 
-	failpoint.GateMoved:         {process: atWorker, answer: refuseFirst},
-	failpoint.ShareBeforeCommit: {process: atWorker, bound: true},
+	failpoint.GateMoved:           {process: atWorker, answer: refuseFirst},
+	failpoint.ShareBeforeCommit:   {process: atWorker, bound: true},
+	failpoint.GateActBeforeCommit: {process: atCLI, bring: (*run).holdAndRelease},
 
 	failpoint.SQLEffectAfter:      {process: atWorker},
 	failpoint.EffectFetched:       {process: atWorker},
@@ -96,10 +98,9 @@ var plans = map[failpoint.Point]plan{
 // unreached are points that no program comes to yet, each with the reason. An
 // entry goes when the program is there.
 var unreached = map[failpoint.Point]string{
-	failpoint.GateActBeforeCommit: "no program lets an operator close a gate yet",
-	failpoint.JobStarted:          "no provider works in the background yet",
-	failpoint.JobBeforeStore:      "no provider works in the background yet",
-	failpoint.JobAfterStore:       "no provider works in the background yet",
+	failpoint.JobStarted:     "no provider works in the background yet",
+	failpoint.JobBeforeStore: "no provider works in the background yet",
+	failpoint.JobAfterStore:  "no provider works in the background yet",
 }
 
 // refuseFirst fails the first delivery of each effect, where a repeat is safe.
@@ -113,9 +114,9 @@ func refuseFirst(_ string, body []byte, n int) int {
 // modes are what a point does. A stall outlasts what a transaction may sit idle
 // and, in a worker, its lease.
 var modes = map[string]map[string]string{
-	"kill":  {atAPI: "kill", atWorker: "kill"},
-	"error": {atAPI: "error", atWorker: "error"},
-	"stall": {atAPI: "stall:6s", atWorker: "stall:4s"},
+	"kill":  {atAPI: "kill", atWorker: "kill", atCLI: "kill"},
+	"error": {atAPI: "error", atWorker: "error", atCLI: "error"},
+	"stall": {atAPI: "stall:6s", atWorker: "stall:4s", atCLI: "stall:1s"},
 }
 
 // TestPoints plays each point in each mode: work is submitted while a process is
@@ -177,7 +178,7 @@ func play(t *testing.T, point failpoint.Point, p plan, does string) []failpoint.
 func (r *run) hit() {
 	r.t.Helper()
 	proc.Until(r.t, string(r.point)+" is reached", r.struck)
-	if r.does != "kill" {
+	if r.does != "kill" || r.plan.process == atCLI {
 		return
 	}
 	if code, err := r.armed.Exit(); err != nil || code != -1 {

@@ -94,13 +94,18 @@ func (r *run) spec(process string, armed bool) proc.Spec {
 		s = proc.WorkerSpec("--grace", "1s")
 	}
 	if armed {
-		arms := fmt.Sprintf("%s=%s@%d", r.point, r.does, max(1, r.plan.nth))
-		if r.plan.also != "" {
-			arms += ";" + r.plan.also
-		}
-		s.Env = append(s.Env, "ONEFOLD_FAILPOINTS="+arms, "ONEFOLD_FAILPOINTS_LOG="+r.log)
+		s.Env = append(s.Env, r.arms()...)
 	}
 	return s
+}
+
+// arms is the environment of a process that is to come to the point.
+func (r *run) arms() []string {
+	arms := fmt.Sprintf("%s=%s@%d", r.point, r.does, max(1, r.plan.nth))
+	if r.plan.also != "" {
+		arms += ";" + r.plan.also
+	}
+	return []string{"ONEFOLD_FAILPOINTS=" + arms, "ONEFOLD_FAILPOINTS_LOG=" + r.log}
 }
 
 func (r *run) launch(process string, armed bool) *proc.Process {
@@ -128,7 +133,7 @@ func (r *run) start() {
 		if r.plan.before != nil {
 			r.plan.before(r)
 		}
-		r.armed = r.launch(atWorker, true)
+		r.armed = r.launch(atWorker, r.plan.process == atWorker)
 	}
 	r.polling.Go(r.poll)
 }
