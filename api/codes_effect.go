@@ -36,6 +36,9 @@ var EffectCodes = map[Code]EffectRow{
 	"tls_failed":         {"The receiver's TLS handshake failed; nothing was sent.", "Check the receiver's certificate."},
 	"write_failed":       {"The connection broke before the request was sent whole.", "Nothing: the effect is sent again."},
 	"internal":           {"The delivery ended in a fault of onefold itself; the receiver may have acted.", "Look at the workers' logs and at the receiver, then resolve or redeliver."},
+	"arrived_before":     {"Nothing was sent: the destination says that an earlier delivery had arrived.", "Nothing: the effect counts as delivered."},
+	"cannot_tell":        {"The destination could not be asked whether an unclear delivery had arrived; it is asked again.", "Nothing, unless it stays so: then look at the receiver, and resolve or redeliver."},
+	"follow_up_failed":   {"The follow-up task of an effect could not be made.", "Mend what the message names; resolve the task with finish."},
 	"sql_failed":         {"Postgres refused the statement of an sql effect.", "Mend what the message names; resolve the task with finish, or redeliver the effect."},
 	"render_failed":      {"The effect could not be rendered with this input and result.", "Correct the template or the data it names."},
 }
