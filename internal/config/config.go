@@ -104,6 +104,8 @@ type Provider struct {
 	Stream bool
 	// Concurrency bounds the calls in flight over all workers; 0 = no bound.
 	Concurrency int
+	// RequestsPerMinute and TokensPerMinute bound how fast calls begin, over all workers; 0 = no bound.
+	RequestsPerMinute, TokensPerMinute int
 	// Status is where an httpcall service tells whether it did a task; "" = it cannot be asked.
 	Status string
 	// Prices by model.

@@ -82,6 +82,8 @@ func (d *decoder) provider(name string, v *value, path string) *Provider {
 	p.APIKey = m.secret("api_key")
 	m.boolean("stream", &p.Stream)
 	m.integer("concurrency", &p.Concurrency, 1, 100_000)
+	m.integer("requests_per_minute", &p.RequestsPerMinute, 1, 1_000_000)
+	m.integer("tokens_per_minute", &p.TokensPerMinute, 1, 1_000_000_000)
 	p.Prices = d.prices(m.take("prices"), join(path, "prices"))
 	if m.str("status", &p.Status) && p.Type != "httpcall" {
 		m.fail("status", "remove it", "only an httpcall provider has a status")

@@ -51,6 +51,7 @@ const (
 	PurgeBeforeCommit   Point = "upkeep.purge_before_commit"
 	ExpireBeforeCommit  Point = "upkeep.expire_before_commit"
 	EffectsBeforeCommit Point = "upkeep.effects_before_commit"
+	UnparkBeforeCommit  Point = "upkeep.unpark_before_commit"
 
 	GateMoved           Point = "gate.moved"
 	GateActBeforeCommit Point = "gate.act_before_commit"
@@ -76,7 +77,7 @@ var Points = []Point{
 	FinishBeforeUpdate, FinishAfterUpdate, FinishAfterEffects, FinishAfterCommit,
 	RequeueBeforeCommit,
 	HeartbeatBefore, IncarnationRegisters, LateBeforeKeep, SignOffBefore,
-	ReapBeforeCommit, ReapAfterCommit, SweepBeforeCommit, PurgeBeforeCommit, ExpireBeforeCommit, EffectsBeforeCommit,
+	ReapBeforeCommit, ReapAfterCommit, SweepBeforeCommit, PurgeBeforeCommit, ExpireBeforeCommit, EffectsBeforeCommit, UnparkBeforeCommit,
 	GateMoved, GateActBeforeCommit, ShareBeforeCommit,
 	SQLEffectAfter, EffectFetched, MarkBeforeCommit, MarkAfterCommit,
 	SendBefore, SendAfter, OutcomeBeforeCommit, OutcomeAfterCommit,

@@ -17,8 +17,11 @@ import (
 // Name names a gate, or what has a bound.
 type Name = store.GateKey
 
+// providers is the scope of providers' gates.
+const providers = "provider"
+
 // Provider names the gate of a provider.
-func Provider(name string) Name { return Name{Scope: "provider", Name: name} }
+func Provider(name string) Name { return Name{Scope: providers, Name: name} }
 
 // Destination names the gate of a destination.
 func Destination(name string) Name { return Name{Scope: "destination", Name: name} }

@@ -143,6 +143,12 @@ func (m *Moved) Committed() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), hintTimeout)
 	defer cancel()
+	if slices.ContainsFunc(m.news, func(g store.Gate) bool { return g.Scope == providers }) {
+		// Upkeep would do it within a second; the sooner, the fewer are fetched in vain.
+		if err := store.PauseQueues(ctx, b.Pool, false); err != nil {
+			b.Log.Debug("queues not paused yet", "error", err)
+		}
+	}
 	if err := store.NotifyGates(ctx, b.Pool); err != nil {
 		b.Log.Debug("hint lost", "error", err)
 	}

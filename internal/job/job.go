@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,8 +21,11 @@ import (
 // EffectQueue is the queue of all effects.
 const EffectQueue = "effects"
 
+// taskQueue begins the names of the queues of tasks.
+const taskQueue = "p-"
+
 // Queue is the queue of the tasks that call a provider.
-func Queue(provider string) string { return "p-" + provider }
+func Queue(provider string) string { return taskQueue + provider }
 
 // TaskArgs is the wake-up of a task.
 type TaskArgs struct {
@@ -43,11 +47,14 @@ func (EffectArgs) Kind() string { return store.WakeEffect }
 // retries and error texts are never used.
 type Handler func(ctx context.Context, id uuid.UUID)
 
+// TaskHandler is a Handler of tasks, which are fetched by provider.
+type TaskHandler func(ctx context.Context, provider string, id uuid.UUID)
+
 // Opts configure a client. Every client that may lead registers both kinds.
 type Opts struct {
 	Pool    *pgxpool.Pool
 	Log     *slog.Logger
-	Task    Handler
+	Task    TaskHandler
 	Effect  Handler
 	Queues  map[string]int // queue name -> workers in this process
 	Timeout time.Duration  // largest total timeout of any kind + grace + 2 leases
@@ -66,14 +73,14 @@ const (
 
 type taskWorker struct {
 	river.WorkerDefaults[TaskArgs]
-	handle  Handler
+	handle  TaskHandler
 	timeout time.Duration
 }
 
 func (w *taskWorker) Timeout(*river.Job[TaskArgs]) time.Duration { return w.timeout }
 
 func (w *taskWorker) Work(ctx context.Context, j *river.Job[TaskArgs]) error {
-	w.handle(ctx, j.Args.ID)
+	w.handle(ctx, strings.TrimPrefix(j.Queue, taskQueue), j.Args.ID)
 	return nil
 }
 

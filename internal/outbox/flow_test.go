@@ -27,7 +27,7 @@ const patience = 2 * time.Minute
 func (b *bench) fetch() (stop func()) {
 	b.t.Helper()
 	client, err := job.NewClient(job.Opts{
-		Pool: b.pool, Log: telemetry.Foreign(telemetry.New(b.t.Output(), nil), "river"), Task: func(context.Context, task.ID) {}, Effect: b.box.Work,
+		Pool: b.pool, Log: telemetry.Foreign(telemetry.New(b.t.Output(), nil), "river"), Task: func(context.Context, string, task.ID) {}, Effect: b.box.Work,
 		Queues: map[string]int{job.EffectQueue: outbox.Workers}, Timeout: time.Minute,
 	})
 	if err != nil {

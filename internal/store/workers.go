@@ -182,15 +182,15 @@ WHERE a.task_id = q.task_id AND a.epoch = q.epoch AND a.closed_at IS NULL`, ids,
 	return nil
 }
 
-// Sleepless picks due pending tasks without a live wake-up: none, one that
-// River has done with, one overdue, or one fetched a lease ago and never
-// claimed.
+// Sleepless picks due pending tasks whose wake-up does not live: it is gone,
+// River has done with it, it is overdue, or it was fetched a lease ago and its
+// task never claimed. Parked tasks name none and are left out.
 func Sleepless(ctx context.Context, tx DBTX, lease time.Duration, most int) ([]task.ID, error) {
 	return queryIDs(ctx, tx, "look for tasks without a wake-up", `
 SELECT t.id
 FROM onefold.tasks AS t
 LEFT JOIN onefold.river_job AS j ON j.id = t.job_id
-WHERE t.finished_at IS NULL AND t.state = 'pending' AND t.run_at <= now()
+WHERE t.finished_at IS NULL AND t.state = 'pending' AND t.run_at <= now() AND t.job_id IS NOT NULL
     AND (j.id IS NULL
         OR j.state IN ('completed', 'discarded', 'cancelled')
         OR (j.state IN ('scheduled', 'retryable', 'pending') AND j.scheduled_at < now() - interval '30 s')

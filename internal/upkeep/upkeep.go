@@ -101,7 +101,7 @@ func (u *Upkeep) Round(ctx context.Context) error {
 	if u.since < 0 || now-u.last > u.Lease/2 {
 		u.since = now
 	}
-	steps := []func(context.Context) error{u.overdue, u.sweep, u.effects}
+	steps := []func(context.Context) error{u.gates, u.overdue, u.sweep, u.effects}
 	if now-u.since >= u.Lease {
 		steps = append(steps, u.reap)
 	}
@@ -133,6 +133,7 @@ const (
 	lockOverdue
 	lockEffects
 	lockPurge
+	lockGates
 )
 
 // elected runs f in a transaction if no other process is at the same round.

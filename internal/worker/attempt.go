@@ -34,6 +34,9 @@ type attempt struct {
 	resumed bool        // an earlier attempt started it
 	polling atomic.Bool // only that job is waited for: another worker can go on
 	checked provider.Status
+
+	credential []byte          // the fingerprint of what the call was made with
+	failure    *provider.Error // what went wrong with the call
 }
 
 // run makes one attempt and ends it. Whatever happens, a panic included, the
@@ -53,6 +56,7 @@ func (w *Worker) run(inc *Incarnation, c *claimed) {
 	}
 	w.mu.Unlock()
 	e := w.try(a)
+	w.learn(a, e)
 	w.end(a, e)
 	if e != nil && !e.at.JobOver {
 		w.stopUnwanted(a)

@@ -10,6 +10,7 @@ import (
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/failpoint"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/outbox"
 	"github.com/onefold-dev/onefold/internal/store"
@@ -23,6 +24,7 @@ type claimRequest struct {
 	id    task.ID
 	owner task.ID
 	token task.ID
+	full  bool // the provider's bounds let nothing in for long: not now
 }
 
 // claimed is a task this process owns, as the committed row says.
@@ -31,10 +33,12 @@ type claimed struct {
 	kind  *config.Kind
 	fence task.Fence
 	owner task.ID
-	at    time.Time // this process's clock when the claim returned
-	polls bool      // names a budget, and only asks for a background job that was counted before
-	left  *int32    // what the task's named budget has left, nil where it names none
-	alone bool      // not claimed: it is to be settled, in a transaction of its own
+	at    time.Time  // this process's clock when the claim returned
+	polls bool       // names a budget, and only asks for a background job that was counted before
+	pass  *gate.Pass // of the provider
+	place *gate.Pass // of the kind
+	left  *int32     // what the task's named budget has left, nil where it names none
+	alone bool       // not claimed: it is to be settled, in a transaction of its own
 }
 
 // plan sorts the requests of one flush.
@@ -44,6 +48,8 @@ type plan struct {
 	members []int
 	settle  []outbox.Moved
 	back    []putBack
+	park    []*task.Row
+	places  map[int]*gate.Pass // taken for these claims
 }
 
 // putBack is a task that is not to run now: its wake-up is replaced by one at
@@ -93,6 +99,8 @@ func (w *Worker) claim(ctx context.Context, requests []claimRequest) ([]*claimed
 func (w *Worker) claimOnce(ctx context.Context, requests []claimRequest) ([]*claimed, error) {
 	var p *plan
 	var queues []string
+	out := make([]*claimed, len(requests))
+	defer func() { p.leave(out) }()
 	err := pgx.BeginTxFunc(ctx, w.Pool, store.ReadCommitted, func(tx pgx.Tx) error {
 		ids := make([]task.ID, len(requests))
 		for i, r := range requests {
@@ -117,6 +125,9 @@ func (w *Worker) claimOnce(ctx context.Context, requests []claimRequest) ([]*cla
 		if err := w.putBack(ctx, tx, p.back); err != nil {
 			return err
 		}
+		if err := park(ctx, tx, p.park); err != nil {
+			return err
+		}
 		won, err := store.ClaimTasks(ctx, tx, p.claims)
 		if err != nil {
 			return err
@@ -131,7 +142,6 @@ func (w *Worker) claimOnce(ctx context.Context, requests []claimRequest) ([]*cla
 	for _, m := range p.settle {
 		w.Notifier.Settled(m.Row.ID)
 	}
-	out := make([]*claimed, len(requests))
 	for i := range requests {
 		if c := p.got[i]; c != nil {
 			c.at = time.Now()
@@ -157,13 +167,14 @@ func (p *plan) take(won []store.Claim) {
 	}
 }
 
-// plan decides for each locked row what its wake-up means.
+// plan decides for each locked row what its wake-up means. With an error, too,
+// it tells which places it took.
 func (w *Worker) plan(ctx context.Context, tx pgx.Tx, requests []claimRequest, rows []*task.Row) (*plan, error) {
 	byID := make(map[task.ID]*task.Row, len(rows))
 	for _, r := range rows {
 		byID[r.ID] = r
 	}
-	p := &plan{got: map[int]*claimed{}}
+	p := &plan{got: map[int]*claimed{}, places: map[int]*gate.Pass{}}
 	for i, q := range requests {
 		r := byID[q.id]
 		if r == nil {
@@ -173,17 +184,18 @@ func (w *Worker) plan(ctx context.Context, tx pgx.Tx, requests []claimRequest, r
 			// An earlier try of this very claim had committed.
 			kind, err := w.Kinds.Version(ctx, tx, r.Kind, r.ConfigHash)
 			if err != nil {
-				return nil, err
+				return p, err
 			}
 			c := &claimed{row: r, kind: kind, owner: q.owner, fence: task.Fence{ID: r.ID, Epoch: r.Epoch, Token: q.token}}
 			if r.BudgetID != "" && r.Unclear {
 				jobs, err := store.LiveJobs(ctx, tx, []task.ID{r.ID})
 				if err != nil {
-					return nil, err
+					return p, err
 				}
 				c.polls = jobs[r.ID] != ""
 			}
 			p.got[i] = c
+			p.places[i], _ = w.Gates.TryEnter(gate.Kind(r.Kind))
 			continue
 		}
 		if r.State != api.Pending {
@@ -191,7 +203,7 @@ func (w *Worker) plan(ctx context.Context, tx pgx.Tx, requests []claimRequest, r
 		}
 		delete(byID, q.id) // two wake-ups of one task in a flush: the first serves both
 		if err := w.planPending(ctx, tx, p, i, q, r); err != nil {
-			return nil, err
+			return p, err
 		}
 	}
 	return p, nil
@@ -211,6 +223,7 @@ func (w *Worker) planPending(ctx context.Context, tx pgx.Tx, p *plan, i int, q c
 		w.settleIn(p, i, r, kind, task.Expire(kind.Policy(), r.Unclear, r.LastError))
 	case r.RunAt.After(r.Now):
 		p.back = append(p.back, putBack{r, r.RunAt.Sub(r.Now)})
+	case !w.admit(p, i, q, r):
 	default:
 		p.claims = append(p.claims, store.Claim{Row: r, Owner: q.owner, Token: q.token, ProviderHash: w.Kinds.Config().ProviderHash(r.Provider)})
 		p.members = append(p.members, i)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/failpoint"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/outbox"
 	"github.com/onefold-dev/onefold/internal/store"
@@ -19,9 +20,11 @@ import (
 
 // ending is an attempt's end on its way into the database.
 type ending struct {
-	a   *attempt
-	end store.Ending
-	at  store.AttemptEnd
+	a    *attempt
+	end  store.Ending
+	at   store.AttemptEnd
+	news []gate.Observation // what the call says of its provider
+	park bool               // pending, and without a wake-up until the gate opens
 }
 
 // outcomeCancelled closes an attempt whose reply came after its task was to be
@@ -158,14 +161,19 @@ func (w *Worker) endGroup(ctx context.Context, all []*ending) ([]*store.Ended, e
 func (w *Worker) endIn(ctx context.Context, db *pgxpool.Pool, all []*ending) ([]*store.Ended, error) {
 	var ended map[task.ID]store.Ended
 	var queues []string
+	var moved *gate.Moved
 	err := pgx.BeginTxFunc(ctx, db, store.ReadCommitted, func(tx pgx.Tx) error {
 		var err error
-		ended, queues, err = w.endTx(ctx, tx, all)
+		if ended, queues, err = w.endTx(ctx, tx, all); err != nil {
+			return err
+		}
+		moved, err = w.Gates.Observe(ctx, tx, news(all))
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	moved.Committed()
 	out := make([]*store.Ended, len(all))
 	for i, e := range all {
 		d, ok := ended[e.end.ID]
@@ -227,7 +235,7 @@ func (w *Worker) endTx(ctx context.Context, tx pgx.Tx, all []*ending) (map[task.
 func requeued(all []*ending) []*ending {
 	var out []*ending
 	for _, e := range all {
-		if e.end.To == api.Pending {
+		if e.end.To == api.Pending && !e.park {
 			out = append(out, e)
 		}
 	}
@@ -259,6 +267,9 @@ func (w *Worker) after(ctx context.Context, tx pgx.Tx, all []*ending, ended map[
 		store.QueueCloseAttempt(b, e.end.Fence, at)
 		if e.a.resumed && at.JobOver {
 			store.QueueSettleJob(b, e.end.Fence, e.a.job)
+		}
+		if d.State == api.Pending && e.park {
+			continue
 		}
 		if d.State == api.Pending {
 			w := store.Wake{JobID: *e.end.JobID, ID: r.ID, Queue: job.Queue(r.Provider), Virtual: r.VirtualAt}

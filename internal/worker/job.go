@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onefold-dev/onefold/internal/failpoint"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/provider"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/task"
@@ -29,6 +30,7 @@ const (
 // is polled, and nothing is sent again.
 func (w *Worker) send(a *attempt, p provider.Provider, r provider.Request) (*provider.Response, error) {
 	w.Retries.Called()
+	a.credential = w.Gates.Fingerprint(gate.Provider(a.row.Provider))
 	a.sent = time.Now()
 	bg, ok := p.(provider.Poller)
 	if !ok {

@@ -14,6 +14,9 @@ import (
 // call cut; one it does not hold, seen twice, goes by the reaper's rule: the
 // claim's answer was lost, and nobody would ever finish it.
 func (w *Worker) OnBeat(ctx context.Context, conn *pgx.Conn, incarnation task.ID) {
+	if err := store.TouchWakes(ctx, conn, w.waitingLong(), w.Lease.c.Lease); err != nil {
+		w.Log.Warn("waiting wake-ups not touched", "error", err)
+	}
 	owned, err := store.Owned(ctx, conn, incarnation)
 	if err != nil {
 		w.Log.Warn("owned tasks not compared", "error", err)

@@ -48,6 +48,8 @@ func (w *Worker) success(a *attempt, at store.AttemptEnd, result []byte) *ending
 
 // failed makes the ending of an attempt without a result.
 func (w *Worker) failed(a *attempt, pe *provider.Error) *ending {
+	pe = w.suspected(a, pe)
+	a.failure = pe
 	at := w.bad(a, pe)
 	released := errors.Is(context.Cause(a.ctx), errReleased)
 	if released {

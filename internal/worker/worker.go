@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onefold-dev/onefold/internal/failpoint"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/group"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/kinds"
@@ -30,7 +31,8 @@ var errCancelled = errors.New("the task was cancelled")
 // errDeadline is the cause of a call cut by its task's deadline.
 var errDeadline = errors.New("the task's deadline passed")
 
-// Config is what a Worker works with; all fields but Random and Retries are required.
+// Config is what a Worker works with; all fields but Random, Retries and Gates
+// are required.
 type Config struct {
 	Pool      *pgxpool.Pool
 	EffectsDB *pgxpool.Pool // the small pool that sql effects run on
@@ -39,6 +41,7 @@ type Config struct {
 	Outbox    *outbox.Outbox
 	Notifier  *job.Notifier
 	Lease     *Lease
+	Gates     *gate.Board // nil: everything is open and nothing bounded
 	Log       *slog.Logger
 	Random    func() float64
 	Retries   *task.Retries // this process's budget for calling again; nil means one of its own
@@ -61,6 +64,10 @@ type Worker struct {
 	passed   map[task.ID]time.Time // tasks put back because this worker cannot run them
 	stopping bool
 	work     sync.WaitGroup
+	waiting  map[task.ID]bool      // held, and not yet let in
+	parked   map[store.Parked]bool // groups with tasks parked here for want of a place
+	leaving  context.Context       // ends when a stop begins
+	leave    context.CancelFunc
 }
 
 // New makes a worker; Close ends it after Drain.
@@ -72,7 +79,8 @@ func New(c Config) *Worker {
 		start := time.Now()
 		c.Retries = task.NewRetries(func() time.Duration { return time.Since(start) })
 	}
-	w := &Worker{Config: c, held: map[task.ID]*attempt{}, strays: map[task.ID]bool{}, passed: map[task.ID]time.Time{}}
+	w := &Worker{Config: c, held: map[task.ID]*attempt{}, strays: map[task.ID]bool{}, passed: map[task.ID]time.Time{}, waiting: map[task.ID]bool{}, parked: map[store.Parked]bool{}}
+	w.leaving, w.leave = context.WithCancel(context.Background())
 	w.claims = group.New(w.claim, nil, &group.Opts{Max: 64})
 	w.marks = group.New(w.mark, nil, &group.Opts{Max: 256, Flushers: 1})
 	w.jobs = group.New(w.noteJobs, nil, &group.Opts{Max: 256, Flushers: 1})
@@ -90,7 +98,11 @@ func oneAtFault(err error) bool {
 // Work serves one wake-up of a task: it claims the task and runs one attempt,
 // or finds that there is nothing to do. It keeps no promise by returning: what
 // is not claimed stays pending and is found by the sweep.
-func (w *Worker) Work(_ context.Context, id task.ID) {
+func (w *Worker) Work(ctx context.Context, id task.ID) { w.WorkAt(ctx, "", id) }
+
+// WorkAt is Work of a task that calls the provider: it first waits, without
+// owning the task, until the provider's bounds let one more call begin.
+func (w *Worker) WorkAt(_ context.Context, provider string, id task.ID) {
 	if failpoint.Hit(failpoint.WorkFetched) != nil {
 		return
 	}
@@ -98,18 +110,23 @@ func (w *Worker) Work(_ context.Context, id task.ID) {
 		return
 	}
 	defer w.drop(id)
+	pass, full := w.enter(provider, id)
+	defer pass.Leave()
 	inc := w.Lease.Current()
-	if inc == nil {
+	if inc == nil || w.leaving.Err() != nil {
+		pass.Unused()
 		return
 	}
-	c, err := w.claims.Do(inc.Ctx, claimRequest{id: id, owner: inc.ID, token: task.NewToken()})
+	c, err := w.claims.Do(inc.Ctx, claimRequest{id: id, owner: inc.ID, token: task.NewToken(), full: full})
 	if err != nil {
 		w.Log.Warn("claim not done", "task_id", id, "error", err)
+	}
+	if err != nil || c == nil {
+		pass.Unused()
 		return
 	}
-	if c == nil {
-		return
-	}
+	c.pass = pass
+	defer w.leaveKind(c)
 	if c.alone {
 		if err := w.settleAlone(id); err != nil {
 			w.Log.Warn("task not settled", "task_id", id, "error", err)
@@ -150,6 +167,7 @@ func (w *Worker) Drain(grace time.Duration) {
 	w.mu.Lock()
 	w.stopping = true
 	w.mu.Unlock()
+	w.leave()
 	done := make(chan struct{})
 	go func() {
 		w.work.Wait()

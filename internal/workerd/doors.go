@@ -1,7 +1,6 @@
 package workerd
 
 import (
-	"context"
 	"time"
 
 	"github.com/onefold-dev/onefold/internal/config"
@@ -9,13 +8,8 @@ import (
 	"github.com/onefold-dev/onefold/internal/telemetry"
 )
 
-// newDoors makes the process's copy of the gates of destinations, with its share
-// of what is bounded there.
-func (w *Worker) newDoors(ctx context.Context, cfg *config.Config) (*gate.Board, error) {
-	o := gate.Opts{
-		Pool: w.app.Pool, Log: w.app.Log, Connect: w.app.Direct, Incarnation: w.incarnation,
-		Credentials: map[gate.Name]func() telemetry.Secret{}, Limits: map[gate.Name]gate.Limit{},
-	}
+// addDoors adds the gates of destinations, and what is bounded there.
+func addDoors(o *gate.Opts, cfg *config.Config) {
 	for name, d := range cfg.Destinations {
 		n := gate.Destination(name)
 		o.Names = append(o.Names, n)
@@ -33,7 +27,6 @@ func (w *Worker) newDoors(ctx context.Context, cfg *config.Config) (*gate.Board,
 			}
 		}
 	}
-	return gate.New(ctx, o)
 }
 
 // doorLimit is what a destination's configuration bounds.

@@ -52,7 +52,7 @@ type Worker struct {
 	effectsDB *pgxpool.Pool
 	notifier  *job.Notifier
 	lease     *worker.Lease
-	doors     *gate.Board // of destinations
+	gates     *gate.Board
 	outbox    *outbox.Outbox
 	upkeep    *upkeep.Upkeep
 	worker    atomic.Pointer[worker.Worker]
@@ -97,11 +97,12 @@ func (w *Worker) build(ctx context.Context) error {
 	if w.lease, err = worker.StartLease(ctx, w.leaseConfig(providers)); err != nil {
 		return err
 	}
-	if w.doors, err = w.newDoors(ctx, cfg); err != nil {
+	if w.gates, err = w.newGates(ctx, cfg); err != nil {
 		return err
 	}
+	gate.TellUnserved(ctx, w.app.Pool, w.app.Log)
 	w.outbox = outbox.New(outbox.Opts{
-		Gates:  w.doors,
+		Gates:  w.gates,
 		Config: cfg, Pool: w.app.Pool, Log: w.app.Log, Notify: w.notifier, Senders: newSenders(),
 		Version: boot.Version, Region: w.app.Config.Region, Ended: boot.Ended,
 		Incarnation: w.incarnation, MaySend: func() bool { return w.lease.Current() != nil },
@@ -114,11 +115,11 @@ func (w *Worker) build(ctx context.Context) error {
 	})
 	made := worker.New(worker.Config{
 		Pool: w.app.Pool, EffectsDB: w.effectsDB, Kinds: w.app.Kinds, Providers: providers, Outbox: w.outbox,
-		Notifier: w.notifier, Lease: w.lease, Log: w.app.Log, Retries: retries, Reap: w.upkeep.Reap,
+		Notifier: w.notifier, Lease: w.lease, Gates: w.gates, Log: w.app.Log, Retries: retries, Reap: w.upkeep.Reap,
 	})
 	w.worker.Store(made)
 	w.client, err = job.NewClient(job.Opts{
-		Pool: w.app.Pool, Log: w.app.Log, Task: made.Work, Effect: w.outbox.Work,
+		Pool: w.app.Pool, Log: w.app.Log, Task: made.WorkAt, Effect: w.outbox.Work,
 		Queues: w.queues(providers), Timeout: longest(cfg) + w.opts.Grace + 2*w.app.Config.Lease, Rescue: w.opts.RescueAfter,
 	})
 	return err
@@ -162,11 +163,7 @@ func (w *Worker) incarnation() task.ID {
 func (w *Worker) queues(providers map[string]provider.Provider) map[string]int {
 	queues := map[string]int{job.EffectQueue: outbox.Workers}
 	for name := range providers {
-		n := w.opts.Concurrency
-		if c := w.app.Kinds.Config().Providers[name].Concurrency; c > 0 {
-			n = c
-		}
-		queues[job.Queue(name)] = n
+		queues[job.Queue(name)] = fetches(w.app.Kinds.Config().Providers[name], w.opts.Concurrency)
 	}
 	return queues
 }
@@ -194,12 +191,12 @@ func (w *Worker) run(ctx context.Context) error {
 			w.tend(tending)
 		}
 	}()
-	watching, stopDoors := context.WithCancel(live)
-	defer stopDoors()
+	watching, stopGates := context.WithCancel(live)
+	defer stopGates()
 	shut := make(chan struct{})
 	go func() {
 		defer close(shut)
-		w.doors.Run(watching)
+		w.gates.Run(watching)
 	}()
 	if err := w.client.Start(live); err != nil {
 		stopTending()
@@ -219,7 +216,7 @@ func (w *Worker) run(ctx context.Context) error {
 	}()
 	err := w.client.Stop(live)
 	<-drained
-	stopDoors()
+	stopGates()
 	<-shut
 	stopTending()
 	<-tended
