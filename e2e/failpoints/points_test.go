@@ -71,7 +71,7 @@ var plans = map[failpoint.Point]plan{
 	failpoint.RequeueBeforeCommit:  {process: atWorker},
 	failpoint.HeartbeatBefore:      {process: atWorker},
 	failpoint.IncarnationRegisters: {process: atWorker, nth: 2, bring: (*run).loseTheLease},
-	failpoint.LateBeforeKeep:       {process: atWorker, bring: (*run).overtake},
+	failpoint.LateBeforeKeep:       {process: atWorker, also: callReturned + "=stall:4s", bring: (*run).overtake},
 	failpoint.SignOffBefore:        {process: atWorker, bring: (*run).stopGracefully},
 
 	failpoint.ReapBeforeCommit:    {process: atWorker, before: (*run).leaveATaskBehind},
@@ -214,13 +214,20 @@ func (r *run) loseTheLease() {
 	r.armed.Resume(r.t)
 }
 
-// overtake stops the worker in a call until another has run its task.
+// callReturned is where a worker has a reply in its hands.
+const callReturned = string(failpoint.CallAfter)
+
+// overtake stops the worker with a reply in its hands, until all that it ran has
+// been taken from it. What it then writes is refused.
 func (r *run) overtake() {
-	p := r.submit("overtaken", "plain", "fake:latency=1s,stamp;stamp")
-	r.await(p, "the call", func() bool { return r.w.Model.Calls().ByTask[r.seen(p).ID] > 0 })
+	proc.Until(r.t, "a reply", func() bool { return r.logged(callReturned + " stall") })
 	r.armed.Pause(r.t)
 	r.w.Worker(r.t)
-	r.await(p, "a result", func() bool { return r.seen(p).State.Settled() })
+	proc.Until(r.t, "its tasks are taken", func() bool {
+		return r.w.Count(r.t, `
+SELECT count(*) FROM onefold.tasks AS t JOIN onefold.workers AS w ON w.incarnation = t.owner WHERE w.expires_at <= now()`) == 0 &&
+			r.w.Count(r.t, `SELECT count(*) FROM onefold.attempts WHERE outcome = 'lost'`) > 0
+	})
 	r.armed.Resume(r.t)
 }
 

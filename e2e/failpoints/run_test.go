@@ -146,12 +146,14 @@ func (r *run) replace() {
 
 // struck says whether the point was hit.
 func (r *run) struck() bool {
-	raw, err := os.ReadFile(r.log)
-	if err != nil {
-		return false
-	}
 	mode, _, _ := strings.Cut(r.does, ":")
-	return strings.Contains(string(raw), string(r.point)+" "+mode+"\n")
+	return r.logged(string(r.point) + " " + mode)
+}
+
+// logged says whether the armed process has written a line about its points.
+func (r *run) logged(line string) bool {
+	raw, err := os.ReadFile(r.log)
+	return err == nil && strings.Contains(string(raw), line+"\n")
 }
 
 // passed lists the points that the armed process came by.
