@@ -92,6 +92,8 @@ type Provider struct {
 	Type string
 	// API is what an openai provider speaks: chat (completions) or responses.
 	API string
+	// Background has an openai provider make responses in the background: their id is stored and polled after a crash.
+	Background bool
 	// Version is the anthropic-version that is asked for; "" is the one this build knows.
 	Version string
 	// BaseURL is where requests go. It may carry a secret in its query and prints without it.

@@ -96,6 +96,9 @@ func (d *decoder) provider(name string, v *value, path string) *Provider {
 	body.set("stream", boolean(p.Stream))
 	body.set("timeouts", p.Timeouts.value())
 	body.set("type", str(p.Type))
+	if p.Background {
+		body.set("mode", str(modeBackground))
+	}
 	if p.API == APIResponses {
 		body.set("api", str(p.API))
 	}
@@ -107,6 +110,9 @@ func (d *decoder) provider(name string, v *value, path string) *Provider {
 const (
 	APIChat      = "chat"
 	APIResponses = "responses"
+
+	modeDirect     = "direct"
+	modeBackground = "background"
 )
 
 // providerDialect reads the fields that only some types have.
@@ -116,6 +122,17 @@ func (d *decoder) providerDialect(m *mapping, p *Provider) {
 		m.fail("api", "remove it", "only an openai provider has a choice of APIs")
 	}
 	enum(m, "api", &p.API, APIChat, APIResponses)
+	mode := modeDirect
+	enum(m, "mode", &mode, modeDirect, modeBackground)
+	if p.Background = mode == modeBackground; p.Background {
+		p.Stream = false
+		switch {
+		case p.Type != "openai":
+			m.fail("mode", "remove it", "only an openai provider works in the background")
+		case p.API != APIResponses:
+			m.fail("mode", "add api: responses", "only the responses API works in the background")
+		}
+	}
 	if m.str("version", &p.Version) && p.Type != "anthropic" {
 		m.fail("version", "remove it", "only an anthropic provider has a version")
 	}

@@ -32,7 +32,11 @@ func newProviders(cfg *config.Config) (map[string]provider.Provider, error) {
 func newProvider(p *config.Provider) (provider.Provider, error) {
 	switch p.Type {
 	case "openai":
-		return openai.New(openai.Opts{BaseURL: p.BaseURL.Reveal(), Key: keyOf(p), Responses: p.API == config.APIResponses})
+		o := openai.Opts{BaseURL: p.BaseURL.Reveal(), Key: keyOf(p), Responses: p.API == config.APIResponses}
+		if p.Background {
+			return openai.NewBackground(o)
+		}
+		return openai.New(o)
 	case "anthropic":
 		return anthropic.New(anthropic.Opts{BaseURL: p.BaseURL.Reveal(), Key: keyOf(p), Version: p.Version})
 	}

@@ -252,3 +252,6 @@ func (v *Value) Grow(name string, text *Value) {
 	}
 	v.Set(name, &Value{kind: '"', text: append([]byte(nil), text.text...)})
 }
+
+// IsTrue says whether v is the literal true.
+func (v *Value) IsTrue() bool { return v != nil && v.kind == 't' }
