@@ -94,6 +94,10 @@ type Provider struct {
 	API string
 	// Background has an openai provider make responses in the background: their id is stored and polled after a crash.
 	Background bool
+	// Signing signs the requests to an httpcall service, PreviousSigning too while the secret is rotated. Nil: unsigned.
+	Signing, PreviousSigning *telemetry.SecretSource
+	// AllowPrivate lets an httpcall service have a loopback or private address.
+	AllowPrivate bool
 	// Version is the anthropic-version that is asked for; "" is the one this build knows.
 	Version string
 	// BaseURL is where requests go. It may carry a secret in its query and prints without it.

@@ -133,6 +133,21 @@ func (d *decoder) providerDialect(m *mapping, p *Provider) {
 			m.fail("mode", "add api: responses", "only the responses API works in the background")
 		}
 	}
+	for _, name := range []string{"secret_env", "secret_file", "previous_secret_env", "previous_secret_file"} {
+		if m.has(name) && p.Type != "httpcall" {
+			m.fail(name, "remove it", "only an httpcall provider has this field")
+		}
+	}
+	p.Signing, p.PreviousSigning = m.signing("secret"), m.signing("previous_secret")
+	if p.PreviousSigning != nil && p.Signing == nil {
+		m.fail("", "add secret_env or secret_file with the new secret", "there is a previous secret but no secret")
+	}
+	if m.boolean("allow_private", &p.AllowPrivate); p.AllowPrivate && p.Type != "httpcall" {
+		m.fail("allow_private", "remove it", "only an httpcall provider has guarded addresses")
+	}
+	if p.Stream && p.Type == "httpcall" {
+		m.fail("stream", "remove it", "an httpcall service is not streamed")
+	}
 	if m.str("version", &p.Version) && p.Type != "anthropic" {
 		m.fail("version", "remove it", "only an anthropic provider has a version")
 	}

@@ -12,7 +12,9 @@ import (
 	"github.com/onefold-dev/onefold/internal/outbox/webhook"
 	"github.com/onefold-dev/onefold/internal/provider"
 	"github.com/onefold-dev/onefold/internal/provider/anthropic"
+	"github.com/onefold-dev/onefold/internal/provider/httpcall"
 	"github.com/onefold-dev/onefold/internal/provider/openai"
+	"github.com/onefold-dev/onefold/internal/telemetry"
 )
 
 func newProviders(cfg *config.Config) (map[string]provider.Provider, error) {
@@ -37,6 +39,10 @@ func newProvider(p *config.Provider) (provider.Provider, error) {
 			return openai.NewBackground(o)
 		}
 		return openai.New(o)
+	case "httpcall":
+		return httpcall.New(httpcall.Opts{
+			BaseURL: p.BaseURL.Reveal(), Key: keyOf(p), Secrets: signingOf(p), Status: p.Status, AllowPrivate: p.AllowPrivate,
+		})
 	case "anthropic":
 		return anthropic.New(anthropic.Opts{BaseURL: p.BaseURL.Reveal(), Key: keyOf(p), Version: p.Version})
 	}
@@ -51,6 +57,22 @@ func keyOf(p *config.Provider) func() string {
 	return func() string {
 		s, _ := p.APIKey.Get() // a source that broke gives its last value; doctor and the log tell
 		return s.Reveal()
+	}
+}
+
+// signingOf reads a provider's signing secrets at every call, the newest first.
+func signingOf(p *config.Provider) func() []string {
+	if p.Signing == nil {
+		return nil
+	}
+	return func() (out []string) {
+		for _, source := range []*telemetry.SecretSource{p.Signing, p.PreviousSigning} {
+			if source != nil {
+				s, _ := source.Get()
+				out = append(out, s.Reveal())
+			}
+		}
+		return out
 	}
 }
 
