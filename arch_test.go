@@ -65,7 +65,7 @@ var rules = []rule{
 	{"internal/outbox/*", []string{"internal/outbox", "internal/outbox/wire", "internal/egress"}, "an effect kind gets a request and returns a response or a classed error; never a row or a transaction"},
 	{"internal/provider", nil, "the contract and the failure table: no storage"},
 	{"internal/provider/*", []string{"internal/provider", "internal/provider/wire", "internal/provider/delta", "internal/provider/dialect", "internal/egress"}, "a provider gets a request and returns a response or a classed error; never a row or a transaction"},
-	{"internal/submit", []string{"internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox"}, "what a caller may ask needs no provider and no worker"},
+	{"internal/submit", []string{"internal/store", "internal/gate", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox"}, "what a caller may ask needs no provider and no worker"},
 	{"internal/worker", []string{"internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/provider", "internal/gate"}, "an attempt never submits"},
 	{"internal/upkeep", []string{"internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/gate"}, "sweeps judge by rows alone, not by what a worker remembers"},
 	{"internal/doctor", []string{"internal/store", "internal/config", "internal/kinds"}, "checks look and change nothing"},

@@ -106,7 +106,7 @@ type destinationsHoldCmd struct {
 }
 
 func (c *destinationsHoldCmd) Run(ctx context.Context, e *env) error {
-	return c.gate(ctx, e, c.Name, func(b *gate.Board, n gate.Name) (store.Gate, error) {
+	return c.gate(ctx, e, gate.Destination(c.Name), func(b *gate.Board, n gate.Name) (store.Gate, error) {
 		return b.Hold(ctx, gate.Act{Gate: n, Actor: actor(), Reason: c.Reason})
 	})
 }
@@ -118,20 +118,19 @@ type destinationsReleaseCmd struct {
 }
 
 func (c *destinationsReleaseCmd) Run(ctx context.Context, e *env) error {
-	return c.gate(ctx, e, c.Name, func(b *gate.Board, n gate.Name) (store.Gate, error) {
+	return c.gate(ctx, e, gate.Destination(c.Name), func(b *gate.Board, n gate.Name) (store.Gate, error) {
 		return b.Release(ctx, gate.Act{Gate: n, Actor: actor(), Reason: c.Reason})
 	})
 }
 
-// gate does something to the gate of a destination that the database knows.
-func (f *dbFlags) gate(ctx context.Context, e *env, name string, act func(*gate.Board, gate.Name) (store.Gate, error)) error {
+// gate does something to a gate that the database knows.
+func (f *dbFlags) gate(ctx context.Context, e *env, n gate.Name, act func(*gate.Board, gate.Name) (store.Gate, error)) error {
 	pool, err := f.open(ctx, e)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	n, err := knownDestination(ctx, pool, name)
-	if err != nil {
+	if err := knownGate(ctx, pool, n); err != nil {
 		return err
 	}
 	board, err := gate.New(ctx, gate.Opts{Pool: pool, Log: slog.New(slog.DiscardHandler)})
@@ -148,16 +147,15 @@ func (f *dbFlags) gate(ctx context.Context, e *env, name string, act func(*gate.
 	return e.print(fmt.Sprintf("%s is %s; every worker knows within a second\n", g.Name, g.State))
 }
 
-func knownDestination(ctx context.Context, pool *pgxpool.Pool, name string) (gate.Name, error) {
-	n := gate.Destination(name)
+func knownGate(ctx context.Context, pool *pgxpool.Pool, n gate.Name) error {
 	gates, _, err := store.Gates(ctx, pool)
 	if err != nil {
-		return n, dbProblem(err)
+		return dbProblem(err)
 	}
 	for _, g := range gates {
 		if g.GateKey == n {
-			return n, nil
+			return nil
 		}
 	}
-	return n, usage("there is no destination "+strconv.Quote(name), "See onefold destinations list.")
+	return usage("there is no "+n.Scope+" "+strconv.Quote(n.Name), "See onefold %ss list.", n.Scope)
 }

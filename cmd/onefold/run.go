@@ -31,6 +31,10 @@ type cli struct {
 
 	Usage        usageCmd        `cmd:"" group:"operate" help:"Report calls, tokens, cost, and what folded duplicates saved."`
 	Keys         keysCmd         `cmd:"" group:"operate" help:"API keys, directly on the database."`
+	Providers    providersCmd    `cmd:"" group:"operate" help:"Providers and their gates, directly on the database."`
+	Hold         holdCmd         `cmd:"" group:"operate" help:"Stop submits, claims or retries of a tenant, kind, provider or destination."`
+	Release      releaseCmd      `cmd:"" group:"operate" help:"Take a hold away."`
+	Holds        holdsCmd        `cmd:"" group:"operate" help:"List what operators stopped."`
 	Destinations destinationsCmd `cmd:"" group:"operate" help:"Where effects go: list, hold, release, directly on the database."`
 	Migrate      migrateCmd      `cmd:"" group:"operate" help:"Bring the database schema to the newest version."`
 	Doctor       doctorCmd       `cmd:"" group:"operate" help:"Look for what is wrong or soon will be, and say what to do."`

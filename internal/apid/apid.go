@@ -12,6 +12,7 @@ import (
 
 	"github.com/onefold-dev/onefold/internal/auth"
 	"github.com/onefold-dev/onefold/internal/boot"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/ingest"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/outbox"
@@ -31,8 +32,13 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	defer stop()
 	notifier := job.NewNotifier(app.Pool, app.Log)
 	defer notifier.Close()
+	gates, err := gate.New(ctx, gate.Opts{Pool: app.Pool, Log: app.Log, Connect: app.Direct})
+	if err != nil {
+		return err
+	}
+	gate.TellUnserved(ctx, app.Pool, app.Log)
 	submits := submit.New(submit.Config{
-		Pool: app.Pool, Kinds: app.Kinds, Outbox: outbox.New(outbox.Opts{Config: app.Kinds.Config()}), Notifier: notifier, Log: app.Log,
+		Pool: app.Pool, Kinds: app.Kinds, Outbox: outbox.New(outbox.Opts{Config: app.Kinds.Config()}), Notifier: notifier, Log: app.Log, Gates: gates,
 	})
 	defer submits.Close()
 	webhooks := ingest.New(ingest.Config{Sources: app.Kinds.Config().Sources, Submit: submits, DB: app.Pool, Log: app.Log})
@@ -59,6 +65,10 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	}
 	return boot.Run(ctx, app.Log, admin,
 		boot.Part{Name: "waiter", Run: waiter.Run},
+		boot.Part{Name: "gates", Run: func(ctx context.Context) error {
+			gates.Run(ctx)
+			return nil
+		}},
 		boot.Part{Name: "http", Run: func(ctx context.Context) error {
 			context.AfterFunc(ctx, stop)
 			return serveUntil(ctx, s.HTTP(), s.Listener(ln))

@@ -17,6 +17,7 @@ import (
 type landed struct {
 	row     *task.Row
 	created bool
+	refused error // an operator stopped new tasks of its sort; nothing was stored
 }
 
 // How often a flush looks again when the row that took a slot vanished before
@@ -48,6 +49,12 @@ func (s *Service) insert(ctx context.Context, news []*store.New) ([]landed, erro
 	var expired []task.ID
 	for i, n := range news {
 		row := found[n.Slot]
+		if row == nil || row.Expired() {
+			if err := s.held(n); err != nil {
+				out[i] = landed{refused: err}
+				continue
+			}
+		}
 		if row != nil && row.Expired() {
 			expired = append(expired, row.ID)
 			row = nil

@@ -17,6 +17,7 @@ import (
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/canon"
 	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/group"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/kinds"
@@ -25,13 +26,14 @@ import (
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
-// Config is what a Service works with; all fields are required.
+// Config is what a Service works with; all fields but Gates are required.
 type Config struct {
 	Pool     *pgxpool.Pool
 	Kinds    *kinds.Book
 	Outbox   *outbox.Outbox
 	Notifier *job.Notifier
 	Log      *slog.Logger
+	Gates    *gate.Board // what operators stop; nil: nothing
 }
 
 // Service serves the acts of callers and operators.
@@ -106,6 +108,9 @@ func (s *Service) Submit(ctx context.Context, r Request) (Answer, error) {
 
 // answer tells what a committed submit came to.
 func (s *Service) answer(ctx context.Context, n *store.New, kind *config.Kind, got landed) (Answer, error) {
+	if got.refused != nil {
+		return Answer{}, got.refused
+	}
 	if got.created {
 		return Answer{Row: got.row, Created: true}, nil
 	}
@@ -113,7 +118,7 @@ func (s *Service) answer(ctx context.Context, n *store.New, kind *config.Kind, g
 		return Answer{}, s.failed(mismatch(ctx, s.Pool, got.row, n))
 	}
 	s.dups.add(got.row.ID)
-	if reopens(kind, got.row) {
+	if reopens(kind, got.row) && !s.keepsFailed(got.row) {
 		row, reopened, err := s.reopen(ctx, got.row, kind)
 		if err != nil {
 			return Answer{}, s.failed(err)

@@ -2,6 +2,7 @@ package workerd_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -340,6 +341,51 @@ func TestRetriesAreHeld(t *testing.T) {
 	}
 	w.unhold(h)
 	w.until("all succeeded", func() bool { return w.tasks("ka", "succeeded") == 40 })
+}
+
+// An operator stops new tasks: they are refused and nothing is stored, while
+// duplicates are answered.
+func TestSubmitsAreHeld(t *testing.T) {
+	t.Parallel()
+	w := setup(t, twoProviders, nil)
+	submitted := func(tenant, key string) (submit.Answer, error) {
+		return w.submit.Submit(t.Context(), submit.Request{
+			Tenant: tenant, Key: key, KeySent: true, Body: []byte(`{"kind":"ka","input":{"model":"m","messages":[]}}`),
+		})
+	}
+	first, err := submitted("held", "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := w.board.SetHold(t.Context(), store.Hold{Tenant: "held", Kind: "ka", Stops: []api.Stop{api.StopSubmits}, Reason: "duplicates", Actor: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *api.Error
+	if _, err := submitted("held", "second"); !errors.As(err, &refused) || refused.Code != api.CodeHeld || refused.Status != 503 || refused.RetryAfter <= 0 {
+		t.Errorf("a new task: %v", err)
+	}
+	if again, err := submitted("held", "first"); err != nil || again.Created || again.Row.ID != first.Row.ID {
+		t.Errorf("a duplicate: %+v, %v", again, err)
+	}
+	if other, err := submitted("free", "second"); err != nil || !other.Created {
+		t.Errorf("another tenant's: %v", err)
+	}
+	if got := w.number(`SELECT count(*) FROM onefold.tasks WHERE tenant = 'held'`); got != 1 {
+		t.Errorf("%d tasks are stored, want 1", got)
+	}
+	if _, err := w.board.TakeHold(t.Context(), "free", h.ID, "t", ""); !errors.Is(err, api.ErrNotFound) {
+		t.Errorf("another tenant took the hold away: %v", err)
+	}
+	if _, err := w.board.TakeHold(t.Context(), "held", h.ID, "t", "mended"); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := submitted("held", "second"); err != nil || !a.Created {
+		t.Errorf("afterwards: %v", err)
+	}
+	if got := w.number(`SELECT count(*) FROM onefold.audit WHERE target_type = 'hold'`); got != 2 {
+		t.Errorf("%d entries in the audit, want 2", got)
+	}
 }
 
 func (w *world) hold(h store.Hold) task.ID {

@@ -92,7 +92,7 @@ func setup(t *testing.T, configuration string, wrap func(http.Handler) http.Hand
 	if w.board, err = gate.New(t.Context(), gate.Opts{Pool: app.Pool, Log: app.Log}); err != nil {
 		t.Fatal(err)
 	}
-	w.submit = submit.New(submit.Config{Pool: app.Pool, Kinds: app.Kinds, Outbox: outbox.New(outbox.Opts{Config: app.Kinds.Config()}), Notifier: notifier, Log: app.Log})
+	w.submit = submit.New(submit.Config{Pool: app.Pool, Kinds: app.Kinds, Outbox: outbox.New(outbox.Opts{Config: app.Kinds.Config()}), Notifier: notifier, Log: app.Log, Gates: w.board})
 	t.Cleanup(func() {
 		w.submit.Close()
 		notifier.Close()
