@@ -1,8 +1,10 @@
 package worker
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/onefold-dev/onefold/api"
@@ -21,12 +23,25 @@ func (w *Worker) good(a *attempt, resp *provider.Response) store.AttemptEnd {
 		JobOver: a.job != "",
 	}
 	w.fill(&at, a, resp.Phases, resp.Bytes, resp.Usage)
+	at.Effects = effectsOf(resp)
 	at.Reported = reported(resp.SendsUsed)
 	at.Sends = int(at.Reported)
 	if !a.sent.IsZero() { // not so where an earlier attempt had made the call
 		at.Sends++
 	}
 	return at
+}
+
+// effectsOf are the effects that a service asked for, as one JSON array; nil for none.
+func effectsOf(resp *provider.Response) []byte {
+	if len(resp.Effects) == 0 {
+		return nil
+	}
+	all := make([][]byte, len(resp.Effects))
+	for i, e := range resp.Effects {
+		all[i] = e.Raw
+	}
+	return slices.Concat([]byte("["), bytes.Join(all, []byte(",")), []byte("]"))
 }
 
 // bad is the ledger's entry of a call that brought no result: what is known of
