@@ -19,7 +19,7 @@ type assembly struct {
 
 func stream(x *wire.Exchange, r io.Reader) (*provider.Response, *provider.Error) {
 	s := &assembly{x: x, doc: json.NewObject()}
-	ended, err, fail := dialect.ReadStream(x, r, s, errorIn)
+	ended, fail, err := dialect.ReadStream(x, r, s, errorIn)
 	if fail != nil {
 		return nil, fail
 	}

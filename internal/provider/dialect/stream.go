@@ -23,13 +23,13 @@ type Sink interface {
 // ReadStream hands the events of a stream to a sink until one of them, [DONE], or the stream ends it. errorIn looks for
 // an error in each object first. What the end means, with err when the stream broke or ran out, is the caller's to
 // judge; fail is a failure that ended it.
-func ReadStream(x *wire.Exchange, r io.Reader, s Sink, errorIn func(*delta.Value) *Said) (ended bool, err error, fail *provider.Error) {
+func ReadStream(x *wire.Exchange, r io.Reader, s Sink, errorIn func(*delta.Value) *Said) (ended bool, fail *provider.Error, err error) {
 	events := wire.NewEvents(r, x.MaxReply())
 	size := int64(0)
 	for {
 		e, err := events.Next()
 		if err != nil {
-			return false, err, nil
+			return false, nil, err
 		}
 		data := bytes.TrimSpace(e.Data)
 		if len(data) == 0 {
@@ -43,18 +43,18 @@ func ReadStream(x *wire.Exchange, r io.Reader, s Sink, errorIn func(*delta.Value
 		case (err != nil || !piece.IsObject()) && e.Open:
 			continue // the end of the stream cut it; what that means is decided there
 		case (err != nil || !piece.IsObject()) && e.Name == "error":
-			return false, nil, told(x, s, Said{Message: string(data)})
+			return false, told(x, s, Said{Message: string(data)}), nil
 		case err != nil || !piece.IsObject():
-			return false, nil, Reject(x, s, provider.CodeProtocol, "an event of the stream is not a JSON object")
+			return false, Reject(x, s, provider.CodeProtocol, "an event of the stream is not a JSON object"), nil
 		}
 		if said := errorIn(piece); said != nil {
-			return false, nil, told(x, s, *said)
+			return false, told(x, s, *said), nil
 		}
 		if e.Name == "error" {
-			return false, nil, told(x, s, *SaidBy(piece))
+			return false, told(x, s, *SaidBy(piece)), nil
 		}
 		if size += int64(len(data)); size > x.MaxReply() && s.Len() > x.MaxReply() {
-			return false, nil, x.New(provider.CodeResultTooLarge, "the reply is larger than the limit")
+			return false, x.New(provider.CodeResultTooLarge, "the reply is larger than the limit"), nil
 		}
 		if s.Add(piece) {
 			return true, nil, nil

@@ -23,7 +23,7 @@ type stream struct {
 
 func chatStream(x *wire.Exchange, r io.Reader) (*provider.Response, *provider.Error) {
 	s := &stream{x: x, doc: delta.NewObject()}
-	ended, err, fail := dialect.ReadStream(x, r, s, chatError)
+	ended, fail, err := dialect.ReadStream(x, r, s, chatError)
 	if fail != nil {
 		return nil, fail
 	}

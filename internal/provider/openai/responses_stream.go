@@ -21,7 +21,7 @@ type responseStream struct {
 
 func responsesStream(x *wire.Exchange, r io.Reader) (*provider.Response, *provider.Error) {
 	s := &responseStream{x: x, doc: delta.NewObject()}
-	_, err, fail := dialect.ReadStream(x, r, s, responsesError)
+	_, fail, err := dialect.ReadStream(x, r, s, responsesError)
 	if fail != nil {
 		return nil, fail
 	}
