@@ -222,4 +222,3 @@ func secrets(t *testing.T, d Dialect, stream bool) {
 		}
 	}
 }
-

@@ -147,4 +147,3 @@ func endedByCaller(t *testing.T, d Dialect, stream bool) {
 		}
 	})
 }
-
