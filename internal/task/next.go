@@ -58,7 +58,7 @@ const (
 	refusedWait   = 2 * time.Second
 	unauthWait    = 60 * time.Second
 	workingWait   = 2 * time.Second // between two checks of work under way
-	notSentJitter = 10 // percent
+	notSentJitter = 10              // percent
 )
 
 // Policy is what the kind's configuration says of failures.
