@@ -71,6 +71,11 @@ const (
 	CodeNotSent          Code = "not_sent"
 	CodeCancelled        Code = "cancelled"
 	CodeDedupeMismatch   Code = "dedupe_mismatch"
+	CodeEmptyBatch       Code = "empty_batch"
+	CodeMissingID        Code = "missing_custom_id"
+	CodeDuplicateID      Code = "duplicate_custom_id"
+	CodeCutLine          Code = "cut_line"
+	CodeBatchExpired     Code = "batch_expired"
 	CodeOccurredRequired Code = "occurred_at_required"
 	CodeContextLength    Code = "context_length"
 	CodeContentFiltered  Code = "content_filtered"
@@ -146,6 +151,11 @@ var Codes = map[Code]CodeRow{
 	CodeNotSent:          {0, ErrFailed, "The provider could not be reached; nothing was sent.", "Check the provider's URL and network."},
 	CodeCancelled:        {0, ErrFailed, "The task was cancelled.", "Submit under a new key to run it after all."},
 	CodeDedupeMismatch:   {400, ErrInvalid, "The request's dedupe mode is not the one the kind fixes.", "Leave dedupe out, or send the kind's own mode."},
+	CodeEmptyBatch:       {400, ErrInvalid, "The file holds no line. Nothing was stored.", "Send one request a line (JSONL)."},
+	CodeMissingID:        {400, ErrInvalid, "A line has no custom_id (in our own form: no key), so that its result could not be told from others. The whole file was refused.", "Give every line an id of its own; the same on every try."},
+	CodeDuplicateID:      {400, ErrInvalid, "Two lines have the same custom_id (in our own form: the same key and kind). The whole file was refused.", "Give every line an id of its own, or remove the second one."},
+	CodeCutLine:          {400, ErrInvalid, "The last line has no line end and is no whole JSON value: the file was cut off. Nothing of it was stored.", "Send the whole file again."},
+	CodeBatchExpired:     {0, ErrFailed, "The batch's deadline passed before this line could be run.", "Retry the batch: only such and failed lines run again."},
 	CodeOccurredRequired: {400, ErrInvalid, "The kind dedupes by a time window and needs occurred_at, the event's own time.", "Send occurred_at as RFC 3339."},
 	CodeContextLength:    {0, ErrFailed, "The input is longer than the model's context.", "Shorten the input or use a model with a larger context, under a new key."},
 	CodeContentFiltered:  {0, ErrFailed, "The provider refused the content, or filtered the reply.", "Change the input; sending it again as it is brings the same."},

@@ -21,6 +21,8 @@ type Error struct {
 	Fix        string        `json:"fix,omitempty"`
 	Mismatch   []string      `json:"mismatch,omitempty"`   // field paths, with key_reused
 	Field      string        `json:"field,omitempty"`      // the field or header at fault
+	Line       int           `json:"line,omitempty"`       // of a batch's file, from 1
+	FirstLine  int           `json:"first_line,omitempty"` // with duplicate_custom_id: the line that has the id, too
 	TaskID     string        `json:"task_id,omitempty"`    // the task concerned, where the caller may know it
 	RequestID  string        `json:"request_id,omitempty"` // to be quoted when asking for help
 	Tombstone  *Tombstone    `json:"tombstone,omitempty"`  // with expired: what is still known of the task
@@ -45,6 +47,9 @@ func Errorf(code Code, format string, args ...any) *Error {
 
 // WithField returns e naming the field or header at fault.
 func (e *Error) WithField(f string) *Error { e.Field = f; return e }
+
+// WithLine returns e naming the line of a file at fault.
+func (e *Error) WithLine(n int) *Error { e.Line = n; return e }
 
 // WithFix returns e with a fix closer to the situation than the table's.
 func (e *Error) WithFix(format string, args ...any) *Error {

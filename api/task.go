@@ -31,6 +31,7 @@ type Task struct {
 	FinishedAt   *time.Time      `json:"finished_at,omitempty"`
 	ExpiresAt    *time.Time      `json:"expires_at,omitempty"`
 	Usage        *Usage          `json:"usage,omitempty"`
+	BatchID      string          `json:"batch_id,omitempty"` // the batch whose line made it
 	TraceID      string          `json:"trace_id,omitempty"`
 	ParentID     string          `json:"parent_id,omitempty"` // the task that this one follows
 	Metadata     json.RawMessage `json:"metadata,omitempty"`

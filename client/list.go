@@ -22,6 +22,7 @@ type ListOpts struct {
 	// Metadata that the tasks have, name by name.
 	Metadata  map[string]string
 	TraceID   string
+	Batch     string // made by lines of this batch
 	InputHash string
 	Limit     int // tasks a page, at most 200; the server's default when 0
 }
@@ -73,6 +74,7 @@ func (o ListOpts) query() url.Values {
 	set("kind", o.Kind)
 	set("key", o.Key)
 	set("trace", o.TraceID)
+	set("batch", o.Batch)
 	set("input_hash", o.InputHash)
 	for name, value := range o.Metadata {
 		q.Set("metadata["+name+"]", value)

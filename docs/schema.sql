@@ -119,6 +119,75 @@ ALTER TABLE onefold.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE onefold.batch_bodies (
+    batch_id uuid NOT NULL,
+    number integer NOT NULL,
+    body bytea NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE onefold.batch_lines (
+    batch_id uuid NOT NULL,
+    number integer NOT NULL,
+    line_id text NOT NULL,
+    kind text NOT NULL,
+    task_id uuid NOT NULL,
+    state text DEFAULT 'open'::text NOT NULL,
+    run integer DEFAULT 1 NOT NULL,
+    folded boolean DEFAULT false NOT NULL,
+    finished integer,
+    error_code text,
+    error_message text,
+    error_field text,
+    input_tokens bigint,
+    cached_tokens bigint,
+    output_tokens bigint,
+    reasoning_tokens bigint,
+    cost numeric,
+    billed text,
+    CONSTRAINT batch_lines_finished CHECK (((state = 'open'::text) = (finished IS NULL))),
+    CONSTRAINT batch_lines_number_check CHECK ((number > 0)),
+    CONSTRAINT batch_lines_state_check CHECK ((state = ANY (ARRAY['open'::text, 'succeeded'::text, 'failed'::text, 'unknown'::text, 'cancelled'::text, 'expired'::text, 'invalid'::text])))
+)
+WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE onefold.batches (
+    id uuid NOT NULL,
+    tenant text NOT NULL,
+    key text NOT NULL,
+    kind text NOT NULL,
+    webhook text,
+    deadline_after interval NOT NULL,
+    options_hash bytea NOT NULL,
+    trace_id text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    form text,
+    state text DEFAULT 'staging'::text NOT NULL,
+    upload uuid,
+    progress_at timestamp with time zone DEFAULT now() NOT NULL,
+    chunks integer DEFAULT 0 NOT NULL,
+    lines integer DEFAULT 0 NOT NULL,
+    last_line integer DEFAULT 0 NOT NULL,
+    bytes bigint DEFAULT 0 NOT NULL,
+    hash bytea,
+    run integer DEFAULT 1 NOT NULL,
+    released integer DEFAULT 0 NOT NULL,
+    finished integer DEFAULT 0 NOT NULL,
+    started_at timestamp with time zone,
+    deadline timestamp with time zone,
+    ended_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    CONSTRAINT batches_ended CHECK ((((state = ANY (ARRAY['completed'::text, 'cancelled'::text, 'expired'::text])) = (ended_at IS NOT NULL)) OR (state = 'dropped'::text))),
+    CONSTRAINT batches_form_check CHECK ((form = ANY (ARRAY['onefold'::text, 'openai'::text]))),
+    CONSTRAINT batches_hash_check CHECK ((octet_length(hash) = 32)),
+    CONSTRAINT batches_key_check CHECK (((key <> ''::text) AND (octet_length(key) <= 255))),
+    CONSTRAINT batches_options_hash_check CHECK ((octet_length(options_hash) = 32)),
+    CONSTRAINT batches_run_check CHECK ((run > 0)),
+    CONSTRAINT batches_started CHECK (((state = ANY (ARRAY['staging'::text, 'dropped'::text])) OR ((started_at IS NOT NULL) AND (deadline IS NOT NULL) AND (hash IS NOT NULL) AND (form IS NOT NULL) AND (lines > 0)))),
+    CONSTRAINT batches_state_check CHECK ((state = ANY (ARRAY['staging'::text, 'running'::text, 'cancelling'::text, 'completed'::text, 'cancelled'::text, 'expired'::text, 'dropped'::text])))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE onefold.budgets (
     tenant text NOT NULL,
     id text NOT NULL,
@@ -583,6 +652,15 @@ ALTER TABLE ONLY onefold.attempts
 ALTER TABLE ONLY onefold.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY onefold.batch_bodies
+    ADD CONSTRAINT batch_bodies_pkey PRIMARY KEY (batch_id, number);
+
+ALTER TABLE ONLY onefold.batch_lines
+    ADD CONSTRAINT batch_lines_pkey PRIMARY KEY (batch_id, number);
+
+ALTER TABLE ONLY onefold.batches
+    ADD CONSTRAINT batches_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY onefold.budgets
     ADD CONSTRAINT budgets_pkey PRIMARY KEY (tenant, id);
 
@@ -675,6 +753,20 @@ CREATE INDEX attempts_open ON onefold.attempts USING btree (incarnation) WHERE (
 
 CREATE INDEX audit_target ON onefold.audit USING btree (target_type, target_id, id);
 
+CREATE UNIQUE INDEX batch_lines_finished ON onefold.batch_lines USING btree (batch_id, finished) WHERE (finished IS NOT NULL);
+
+CREATE UNIQUE INDEX batch_lines_id ON onefold.batch_lines USING btree (batch_id, line_id, kind) WHERE (line_id <> ''::text);
+
+CREATE INDEX batch_lines_open ON onefold.batch_lines USING btree (batch_id, number) WHERE (state = 'open'::text);
+
+CREATE INDEX batches_expires ON onefold.batches USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+
+CREATE UNIQUE INDEX batches_key ON onefold.batches USING btree (tenant, key) WHERE (state <> 'dropped'::text);
+
+CREATE INDEX batches_open ON onefold.batches USING btree (id) WHERE (ended_at IS NULL);
+
+CREATE INDEX batches_tenant ON onefold.batches USING btree (tenant, id);
+
 CREATE INDEX deliveries_open ON onefold.deliveries USING btree (incarnation) WHERE (closed_at IS NULL);
 
 CREATE INDEX destination_secrets_of ON onefold.destination_secrets USING btree (destination, purpose, created_at);
@@ -701,6 +793,8 @@ CREATE INDEX river_notification_created_at_idx ON onefold.river_notification USI
 
 CREATE INDEX river_notification_topic_id_idx ON onefold.river_notification USING btree (topic, id);
 
+CREATE INDEX tasks_batch ON onefold.tasks USING btree (batch_id, id) WHERE (batch_id IS NOT NULL);
+
 CREATE INDEX tasks_budget ON onefold.tasks USING btree (tenant, budget_id) WHERE (budget_id IS NOT NULL);
 
 CREATE INDEX tasks_deadline ON onefold.tasks USING btree (deadline) WHERE (finished_at IS NULL);
@@ -718,6 +812,9 @@ ALTER TABLE ONLY onefold.api_keys
 
 ALTER TABLE ONLY onefold.attempts
     ADD CONSTRAINT attempts_task_id_fkey FOREIGN KEY (task_id) REFERENCES onefold.tasks(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY onefold.batch_lines
+    ADD CONSTRAINT batch_lines_batch_id_fkey FOREIGN KEY (batch_id) REFERENCES onefold.batches(id);
 
 ALTER TABLE ONLY onefold.deliveries
     ADD CONSTRAINT deliveries_effect_id_fkey FOREIGN KEY (effect_id) REFERENCES onefold.effects(id) ON DELETE CASCADE;

@@ -68,7 +68,7 @@ func Many(ctx context.Context, tx pgx.Tx, tenant string, items []api.Keyed) ([]A
 		if err != nil {
 			return err
 		}
-		got, _, err = submit.InTx(ctx, inner, kinds, requests)
+		got, _, err = submit.InTx(ctx, inner, submit.Rules{Newest: kinds}, requests)
 		return err
 	})
 	if err != nil {

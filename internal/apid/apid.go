@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onefold-dev/onefold/internal/auth"
+	"github.com/onefold-dev/onefold/internal/batch"
 	"github.com/onefold-dev/onefold/internal/boot"
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/ingest"
@@ -43,9 +44,10 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	defer submits.Close()
 	webhooks := ingest.New(ingest.Config{Sources: app.Kinds.Config().Sources, Submit: submits, DB: app.Pool, Log: app.Log})
 	defer webhooks.Close()
+	batches := batch.New(batch.Config{Pool: app.Pool, Kinds: app.Kinds, Submit: submits, Notifier: notifier, Log: app.Log})
 	waiter := wait.New(wait.Config{Pool: app.Pool, Connect: app.Direct, Log: app.Log})
 	s, err := server.New(server.Config{
-		DB: app.Pool, Submit: submits, Auth: auth.New(app.Pool), Wait: waiter, Log: app.Log, Ready: app.Ready, Ingest: webhooks,
+		DB: app.Pool, Submit: submits, Batches: batches, Auth: auth.New(app.Pool), Wait: waiter, Log: app.Log, Ready: app.Ready, Ingest: webhooks,
 		Version: boot.Version, Stopping: ctx,
 	})
 	if err != nil {
@@ -69,6 +71,7 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 			gates.Run(ctx)
 			return nil
 		}},
+		boot.Part{Name: "batches", Run: batches.Run},
 		boot.Part{Name: "http", Run: func(ctx context.Context) error {
 			context.AfterFunc(ctx, stop)
 			return serveUntil(ctx, s.HTTP(), s.Listener(ln))

@@ -57,6 +57,14 @@ const (
 	GateActBeforeCommit Point = "gate.act_before_commit"
 	ShareBeforeCommit   Point = "gate.share_before_commit"
 
+	BatchStageBeforeCommit   Point = "batch.stage_before_commit"
+	BatchStartBeforeCommit   Point = "batch.start_before_commit"
+	BatchStartAfterCommit    Point = "batch.start_after_commit"
+	BatchReleaseBeforeCommit Point = "batch.release_before_commit"
+	BatchReleaseAfterCommit  Point = "batch.release_after_commit"
+	BatchCollectBeforeCommit Point = "batch.collect_before_commit"
+	BatchEndBeforeCommit     Point = "batch.end_before_commit"
+
 	SQLEffectAfter      Point = "outbox.sql_effect_after"
 	EffectFetched       Point = "outbox.fetched"
 	MarkBeforeCommit    Point = "outbox.mark_before_commit"
@@ -79,6 +87,8 @@ var Points = []Point{
 	HeartbeatBefore, IncarnationRegisters, LateBeforeKeep, SignOffBefore,
 	ReapBeforeCommit, ReapAfterCommit, SweepBeforeCommit, PurgeBeforeCommit, ExpireBeforeCommit, EffectsBeforeCommit, UnparkBeforeCommit,
 	GateMoved, GateActBeforeCommit, ShareBeforeCommit,
+	BatchStageBeforeCommit, BatchStartBeforeCommit, BatchStartAfterCommit, BatchReleaseBeforeCommit,
+	BatchReleaseAfterCommit, BatchCollectBeforeCommit, BatchEndBeforeCommit,
 	SQLEffectAfter, EffectFetched, MarkBeforeCommit, MarkAfterCommit,
 	SendBefore, SendAfter, OutcomeBeforeCommit, OutcomeAfterCommit,
 }

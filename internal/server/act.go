@@ -148,6 +148,7 @@ func (x *exchange) act(id task.ID, f fields) submit.Act {
 type fields struct {
 	action, reason, message string
 	epoch                   *int64
+	run                     *int32
 	result                  []byte
 }
 
@@ -181,6 +182,10 @@ func (f *fields) set(name string, v []byte) error {
 			return api.Errorf(api.CodeInvalidField, "epoch is not a whole number").WithField(name)
 		}
 		f.epoch = &n
+	case "run":
+		var err error
+		f.run, err = run(v)
+		return err
 	case "result":
 		f.result = v
 	default:

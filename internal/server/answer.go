@@ -23,6 +23,8 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte // JSON unless header says otherwise
+	// stream writes the body bit by bit, in place of body.
+	stream func(*stream) error
 }
 
 func (a *answer) set(name, value string) {
@@ -46,6 +48,10 @@ func serve[I any](s *Server, op route, h handler[I]) {
 		return &output{Body: func(huma.Context) {
 			if err != nil {
 				s.fail(x, err)
+				return
+			}
+			if a.stream != nil {
+				s.stream(x, a)
 				return
 			}
 			x.write(a)

@@ -31,6 +31,7 @@ type route struct {
 	reads            bool        // the database although open
 	keyed            bool        // takes an idempotency key
 	body             any         // a value of the body's type, for the description
+	bodyMedia        string      // of a body that is not JSON
 	bodyOptional     bool
 	answers          is
 }
@@ -129,6 +130,12 @@ func (o route) describe(s *Server) huma.Operation {
 // describeBody adds the body to the description, after the route was registered:
 // of an operation that has one before, huma would read the body itself.
 func (o route) describeBody(doc *huma.OpenAPI) {
+	if o.bodyMedia != "" {
+		doc.Paths[o.path].Post.RequestBody = &huma.RequestBody{
+			Required: true,
+			Content:  map[string]*huma.MediaType{o.bodyMedia: {Schema: &huma.Schema{Type: huma.TypeString, Description: "One request a line."}}},
+		}
+	}
 	if o.body != nil {
 		doc.Paths[o.path].Post.RequestBody = &huma.RequestBody{
 			Required: !o.bodyOptional,

@@ -23,6 +23,7 @@ type listParams struct {
 	Key           string            `query:"key" maxLength:"255" doc:"Only tasks under this key; needs kind."`
 	Metadata      map[string]string `query:"metadata,deepObject" doc:"Only tasks with this metadata: metadata[name]=value."`
 	Trace         string            `query:"trace" pattern:"^[0-9a-f]{32}$" doc:"Only tasks submitted under this trace id."`
+	Batch         string            `query:"batch" maxLength:"36" doc:"Only tasks made by lines of this batch."`
 	InputHash     string            `query:"input_hash" pattern:"^[0-9a-f]{64}$" doc:"Only tasks with this input_hash."`
 	CreatedAfter  time.Time         `query:"created_after" doc:"Only tasks created at this time or after it (RFC 3339)."`
 	CreatedBefore time.Time         `query:"created_before" doc:"Only tasks created before this time (RFC 3339)."`
@@ -81,6 +82,13 @@ func (p *listParams) filter(tenant string) (store.TaskFilter, error) {
 	}
 	if p.Key != "" && p.Kind == "" {
 		return f, api.Errorf(api.CodeInvalidParam, "key needs kind: one key may stand for a task of each kind").WithField("kind")
+	}
+	if p.Batch != "" {
+		id, err := task.ParseID(p.Batch)
+		if err != nil {
+			return f, api.Errorf(api.CodeInvalidParam, "batch is not a batch's id").WithField("batch")
+		}
+		f.Batch = &id
 	}
 	if p.InputHash != "" {
 		f.InputHash, _ = hex.DecodeString(p.InputHash) // its grammar was checked

@@ -124,6 +124,8 @@ func (s *Server) routes() {
 		},
 	}, s.ingest)
 
+	s.batchRoutes()
+
 	// Probes: is the process alive. Never asks the database.
 	serve(s, route{
 		method: http.MethodGet, path: "/healthz", id: "health", open: true, resource: "service",

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/onefold-dev/onefold/internal/auth"
+	"github.com/onefold-dev/onefold/internal/batch"
 	"github.com/onefold-dev/onefold/internal/ingest"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submit"
@@ -32,11 +33,12 @@ const (
 
 // Config is what a Server works with. All but Ingest, Version and Stopping are required.
 type Config struct {
-	DB     store.DBTX // for reading
-	Submit *submit.Service
-	Auth   *auth.Auth
-	Wait   *wait.Waiter
-	Log    *slog.Logger
+	DB      store.DBTX // for reading
+	Submit  *submit.Service
+	Batches *batch.Service
+	Auth    *auth.Auth
+	Wait    *wait.Waiter
+	Log     *slog.Logger
 	// Ingest takes inbound webhooks. Nil: there are no sources.
 	Ingest *ingest.Service
 	// Ready says whether requests can be served now; it is asked by /readyz.
@@ -60,8 +62,8 @@ type Server struct {
 
 // New makes a Server.
 func New(c Config) (*Server, error) {
-	if c.DB == nil || c.Submit == nil || c.Auth == nil || c.Wait == nil || c.Log == nil || c.Ready == nil {
-		return nil, errors.New("server: DB, Submit, Auth, Wait, Log and Ready are required")
+	if c.DB == nil || c.Submit == nil || c.Batches == nil || c.Auth == nil || c.Wait == nil || c.Log == nil || c.Ready == nil {
+		return nil, errors.New("server: DB, Submit, Batches, Auth, Wait, Log and Ready are required")
 	}
 	if c.Stopping == nil {
 		c.Stopping = context.Background()

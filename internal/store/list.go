@@ -23,6 +23,7 @@ type TaskFilter struct {
 	Kind          string
 	Key           string // needs Kind
 	TraceID       string
+	Batch         *task.ID
 	InputHash     []byte
 	Metadata      map[string]string
 	CreatedAfter  *time.Time // at or after
@@ -101,6 +102,9 @@ func (f TaskFilter) narrow(args pgx.NamedArgs) []string {
 	if f.Kind != "" && f.Key != "" {
 		add("t.kind = @kind", "kind", f.Kind)
 		add("t.key = @key", "key", f.Key)
+	}
+	if f.Batch != nil {
+		add("t.batch_id = @batch", "batch", *f.Batch)
 	}
 	if f.Before != nil {
 		add("t.id < @before", "before", *f.Before)

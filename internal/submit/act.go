@@ -227,6 +227,12 @@ func rerun(ctx context.Context, tx pgx.Tx, r *task.Row, hash, provider string) (
 	return queue, store.InsertWakes(ctx, tx, store.WakeTask, []store.Wake{{JobID: jobs[0], ID: r.ID, Queue: queue, Virtual: r.VirtualAt}})
 }
 
+// Rerun runs a failed task again, under the configuration given, in a transaction
+// of the caller's that holds the row's lock. It returns the queue to notify.
+func Rerun(ctx context.Context, tx pgx.Tx, r *task.Row, kind *config.Kind) (queue string, err error) {
+	return rerun(ctx, tx, r, kind.Hash(), kind.Provider)
+}
+
 // reopens says whether a duplicate of r runs it again: it failed by the
 // system's fault, and the kind allows another run.
 func reopens(kind *config.Kind, r *task.Row) bool {

@@ -16,6 +16,19 @@ import (
 // Newest finds the configuration that new tasks of a kind run under.
 type Newest func(kind string) (*config.Kind, bool)
 
+// Rules are what a submit is checked by.
+type Rules struct {
+	Newest Newest
+	// Effects says what is wrong with the effects that a submit brings; nil where
+	// whoever submits may name any.
+	Effects func(tenant string, kind *config.Kind, raw []byte) error
+}
+
+// Rules are those of this process's configuration.
+func (s *Service) Rules() Rules {
+	return Rules{Newest: s.Kinds.Newest, Effects: s.Outbox.CheckSubmitted}
+}
+
 // InTx is Many inside a transaction that the caller began and ends: the same
 // keys, fingerprints and folding, and nothing of it is there unless the caller
 // commits. It returns one outcome for each request, and the queues to notify
@@ -28,10 +41,10 @@ type Newest func(kind string) (*config.Kind, bool)
 //
 // Duplicates are not counted here: the count's row would stay locked as long as
 // the caller likes.
-func InTx(ctx context.Context, tx pgx.Tx, newest Newest, requests []Request) ([]Outcome, []string, error) {
-	b := &inTx{tx: tx, out: make([]Outcome, len(requests))}
+func InTx(ctx context.Context, tx pgx.Tx, rules Rules, requests []Request) ([]Outcome, []string, error) {
+	b := &inTx{tx: tx, rules: rules, out: make([]Outcome, len(requests))}
 	for i, r := range requests {
-		n, kind, err := prepare(newest, r)
+		n, kind, err := prepare(rules.Newest, r)
 		if err != nil {
 			b.out[i].Err = err
 			continue
@@ -52,6 +65,7 @@ func InTx(ctx context.Context, tx pgx.Tx, newest Newest, requests []Request) ([]
 // inTx is one call of InTx.
 type inTx struct {
 	tx    pgx.Tx
+	rules Rules
 	out   []Outcome
 	news  []*store.New
 	kinds []*config.Kind
@@ -105,7 +119,7 @@ func (b *inTx) look(ctx context.Context, got map[int]landed) (open []int, err er
 		case row != nil:
 			expired = append(expired, row.ID)
 		}
-		wrong := wrongTimes(n.RunAt, n.Deadline, time.Now())
+		wrong := b.rules.wrong(n, b.kinds[i])
 		if wrong == nil && n.BudgetID != "" {
 			// Read only: a budget made here would be locked as long as the caller
 			// likes. The claim makes it.
@@ -122,6 +136,17 @@ func (b *inTx) look(ctx context.Context, got map[int]landed) (open []int, err er
 		open = append(open, i)
 	}
 	return open, store.RetireExpired(ctx, b.tx, expired)
+}
+
+// wrong says what is wrong with a new task besides its form.
+func (r Rules) wrong(n *store.New, kind *config.Kind) error {
+	if wrong := wrongTimes(n.RunAt, n.Deadline, time.Now()); wrong != nil {
+		return wrong
+	}
+	if n.Effects == nil || r.Effects == nil {
+		return nil
+	}
+	return r.Effects(n.Slot.Tenant, kind, n.Effects)
 }
 
 // judge compares the payloads of duplicates and runs those again that failed by

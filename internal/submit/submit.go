@@ -78,6 +78,12 @@ type Request struct {
 	TraceID   string
 	RequestID string
 	Actor     string
+
+	// Of a batch's line: the id its task gets, the batch, and the time by which
+	// it must be done whatever else is asked for.
+	ID     *task.ID
+	Batch  *task.ID
+	Before *time.Time
 }
 
 // Answer is the task a submit led to. Row has its result when there is one.
@@ -126,6 +132,16 @@ func (s *Service) answer(ctx context.Context, n *store.New, kind *config.Kind, g
 		return Answer{Row: row, Reopened: reopened}, nil
 	}
 	return Answer{Row: got.row}, nil
+}
+
+// Check says whether r would be taken, but for its key's being used before, and
+// what kind it is of.
+func Check(rules Rules, r Request) (kind string, err error) {
+	n, k, err := prepare(rules.Newest, r)
+	if err != nil {
+		return "", err
+	}
+	return n.Slot.Kind, rules.wrong(n, k)
 }
 
 // prepare checks a request and makes the row it asks for. The id is made here,
@@ -177,6 +193,12 @@ func row(r Request, p *parsed, kind *config.Kind, sums canon.Sums) *store.New {
 		Metadata: p.metadata, Effects: p.effects, Input: p.input,
 		Fingerprint: sums.Fingerprint, FingerprintV: canon.FingerprintVersion, InputHash: sums.Input,
 	}
+	if r.ID != nil {
+		n.ID = *r.ID
+	}
+	if n.Batch = r.Batch; r.Before != nil && (n.Deadline == nil || n.Deadline.After(*r.Before)) {
+		n.Deadline = r.Before
+	}
 	n.Slot = store.Slot{Tenant: r.Tenant, Kind: p.kind, Key: r.Key, Slot: slot(kind, p, n.ID)}
 	return n
 }
@@ -187,10 +209,7 @@ func row(r Request, p *parsed, kind *config.Kind, sums canon.Sums) *store.New {
 // for: all was right when it was new.
 func (s *Service) checkNew(ctx context.Context, n *store.New, kind *config.Kind) error {
 	db := s.Pool
-	wrong := wrongTimes(n.RunAt, n.Deadline, time.Now())
-	if wrong == nil && n.Effects != nil {
-		wrong = s.Outbox.CheckSubmitted(n.Slot.Tenant, kind, n.Effects)
-	}
+	wrong := s.Rules().wrong(n, kind)
 	if wrong == nil && n.BudgetID != "" {
 		have, err := store.PutBudget(ctx, db, store.BudgetKey{Tenant: n.Slot.Tenant, ID: n.BudgetID}, n.BudgetSends)
 		if err != nil {

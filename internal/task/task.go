@@ -35,6 +35,7 @@ type Row struct {
 	ConfigHash  string
 	TraceID     string
 	ParentID    *ID
+	BatchID     *ID
 	BudgetID    string
 	BudgetSends int32
 	Metadata    []byte

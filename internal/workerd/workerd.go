@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 
+	"github.com/onefold-dev/onefold/internal/batch"
 	"github.com/onefold-dev/onefold/internal/boot"
 	"github.com/onefold-dev/onefold/internal/doctor"
 	"github.com/onefold-dev/onefold/internal/gate"
@@ -22,6 +23,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/outbox"
 	"github.com/onefold-dev/onefold/internal/provider"
 	"github.com/onefold-dev/onefold/internal/store"
+	"github.com/onefold-dev/onefold/internal/submit"
 	"github.com/onefold-dev/onefold/internal/task"
 	"github.com/onefold-dev/onefold/internal/upkeep"
 	"github.com/onefold-dev/onefold/internal/worker"
@@ -55,6 +57,8 @@ type Worker struct {
 	gates     *gate.Board
 	outbox    *outbox.Outbox
 	upkeep    *upkeep.Upkeep
+	submits   *submit.Service
+	batches   *batch.Service
 	worker    atomic.Pointer[worker.Worker]
 	client    *river.Client[pgx.Tx]
 }
@@ -113,6 +117,9 @@ func (w *Worker) build(ctx context.Context) error {
 		Connect: w.app.Direct, Kinds: w.app.Kinds, Outbox: w.outbox, Notifier: w.notifier, Lease: w.app.Config.Lease,
 		Longest: longest(cfg), Log: w.app.Log, Retries: retries,
 	})
+	// Batches go on while no API process is there.
+	w.submits = submit.New(submit.Config{Pool: w.app.Pool, Kinds: w.app.Kinds, Outbox: w.outbox, Notifier: w.notifier, Log: w.app.Log})
+	w.batches = batch.New(batch.Config{Pool: w.app.Pool, Kinds: w.app.Kinds, Submit: w.submits, Notifier: w.notifier, Log: w.app.Log})
 	made := worker.New(worker.Config{
 		Pool: w.app.Pool, EffectsDB: w.effectsDB, Kinds: w.app.Kinds, Providers: providers, Outbox: w.outbox,
 		Notifier: w.notifier, Lease: w.lease, Gates: w.gates, Log: w.app.Log, Retries: retries, Reap: w.upkeep.Reap,
@@ -170,12 +177,13 @@ func (w *Worker) queues(providers map[string]provider.Provider) map[string]int {
 
 // tend looks after what nobody else does until ctx ends.
 func (w *Worker) tend(ctx context.Context) {
-	var both sync.WaitGroup
-	both.Go(func() { w.upkeep.Run(ctx) })
-	both.Go(func() {
+	var all sync.WaitGroup
+	all.Go(func() { w.upkeep.Run(ctx) })
+	all.Go(func() { _ = w.batches.Run(ctx) }) // it returns with its context only
+	all.Go(func() {
 		doctor.Watch(ctx, doctor.Env{DB: w.app.Pool, Config: w.app.Kinds.Config()}, doctor.Checks, doctor.WatchEvery, w.app.Log)
 	})
-	both.Wait()
+	all.Wait()
 }
 
 // run starts fetching, waits for ctx, and stops in the order in which nothing
@@ -220,6 +228,7 @@ func (w *Worker) run(ctx context.Context) error {
 	<-shut
 	stopTending()
 	<-tended
+	w.submits.Close()
 	made.Close()
 	w.outbox.Close()
 	w.lease.Stop(live)
