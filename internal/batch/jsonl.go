@@ -45,6 +45,10 @@ func newReader(r io.Reader) *reader {
 	}
 }
 
+// blanks bounds the lines of a file, blank ones counted, as a multiple of those
+// that are not: a small compressed file can hold a thousand million of them.
+const blanks = 10
+
 var (
 	mark  = []byte("\xef\xbb\xbf")
 	blank = " \t\r\v\f"
@@ -58,7 +62,9 @@ func (r *reader) next() (line, error) {
 		if err != nil && (!errors.Is(err, io.EOF) || len(r.buf) == 0) {
 			return line{}, err
 		}
-		r.line++
+		if r.line++; r.line > blanks*r.maxLines {
+			return line{}, r.tooLarge("the file has more than %d lines, blank ones counted", blanks*r.maxLines)
+		}
 		text := r.buf
 		if r.line == 1 {
 			text = bytes.TrimPrefix(text, mark)

@@ -101,6 +101,7 @@ func TestLimits(t *testing.T) {
 		"no line end":         {&endless{text: []byte("x")}, 1},
 		"all lines there are": {strings.NewReader(strings.Repeat("1\n\n", few.maxLines)), 0},
 		"too many lines":      {&endless{text: []byte("1\n")}, few.maxLines + 1},
+		"blank lines":         {&endless{text: []byte("\n")}, 10*few.maxLines + 1},
 		"too large":           {&endless{text: []byte(strings.Repeat(" ", 1<<10-1) + "\n")}, 1<<10 + 1},
 	} {
 		in := newReader(tt.r)

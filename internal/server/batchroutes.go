@@ -15,7 +15,7 @@ func (s *Server) batchRoutes() {
 		answers: is{
 			202: object[api.Batch]("New: the whole file is stored and runs.", "Location", "Retry-After"),
 			200: object[api.Batch]("The key already means this file, whose batch stands as shown.", "Idempotent-Replayed", "Retry-After"),
-			400: refused, 408: refused, 409: refused, 413: refused, 415: refused, 422: refused,
+			400: refused, 408: refused, 409: refusedFor, 413: refused, 415: refused, 422: refused,
 		},
 	}, s.upload)
 
@@ -36,7 +36,7 @@ func (s *Server) batchRoutes() {
 	serve(s, route{
 		method: http.MethodGet, path: "/v1/batches/{id}/results", id: "getBatchResults", scopes: may(api.ScopeRead), resource: "batches",
 		summary: "Read a batch's results", doc: docResults,
-		answers: is{200: other("One result a line.", jsonlType), 400: refused, 404: refused, 409: refused},
+		answers: is{200: other("One result a line.", jsonlType), 400: refused, 404: refused, 409: refusedFor},
 	}, s.results)
 
 	// Callers and operators: stop a batch that is not wanted any more.

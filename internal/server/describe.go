@@ -50,6 +50,9 @@ func may(scopes ...api.Scope) []api.Scope { return scopes }
 
 var refused = response{media: problemType, schema: schemaOf[problem]}
 
+// refusedFor is refused with an answer that says when to come again.
+var refusedFor = response{media: problemType, schema: schemaOf[problem], headers: []string{"Retry-After"}}
+
 func aTask(text string, headers ...string) response {
 	return response{text: text, media: jsonType, schema: schemaOf[api.Task], headers: headers}
 }

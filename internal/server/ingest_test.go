@@ -24,6 +24,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onefold-dev/onefold/internal/auth"
+	"github.com/onefold-dev/onefold/internal/batch"
 	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/ingest"
 	"github.com/onefold-dev/onefold/internal/job"
@@ -75,7 +76,7 @@ func newDoors(t *testing.T, b *bundle, sources string, env map[string]string, no
 		Pool: b.DB, Log: log, Connect: func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, b.database.URL()) },
 	})
 	s, err := server.New(server.Config{
-		DB: b.DB, Submit: submits, Auth: auth.New(b.DB), Wait: waiter, Log: log, Ingest: in, Ready: func(context.Context) error { return nil },
+		DB: b.DB, Submit: submits, Batches: batch.New(batch.Config{Pool: b.DB, Kinds: book, Submit: submits, Notifier: notifier, Log: log}), Auth: auth.New(b.DB), Wait: waiter, Log: log, Ingest: in, Ready: func(context.Context) error { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

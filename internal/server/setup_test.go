@@ -198,7 +198,7 @@ func read(t *testing.T, resp *http.Response, raw []byte) reply {
 	switch {
 	case resp.Header.Get("Content-Type") == "application/problem+json":
 		err = json.Unmarshal(raw, &r.problem)
-	case resp.StatusCode < 300 && bytes.HasPrefix(raw, []byte(`{"id"`)):
+	case resp.StatusCode < 300 && resp.Header.Get("Content-Type") == "application/json" && bytes.HasPrefix(raw, []byte(`{"id"`)):
 		err = json.Unmarshal(raw, &r.task)
 	}
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/auth"
+	"github.com/onefold-dev/onefold/internal/batch"
 	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/kinds"
@@ -60,15 +61,16 @@ func counted(t *testing.T, b *bundle) (url string, waiter *wait.Waiter, statemen
 	}
 	statements = &counting{DBTX: b.DB}
 	notifier := job.NewNotifier(b.DB, log)
+	book := kinds.New(cfg, config.Opts{SkipSecrets: true, SkipSources: true})
 	submits := submit.New(submit.Config{
-		Pool: b.DB, Kinds: kinds.New(cfg, config.Opts{SkipSecrets: true, SkipSources: true}), Outbox: outbox.New(outbox.Opts{Config: cfg}), Notifier: notifier, Log: log,
+		Pool: b.DB, Kinds: book, Outbox: outbox.New(outbox.Opts{Config: cfg}), Notifier: notifier, Log: log,
 	})
 	waiter = wait.New(wait.Config{
 		Pool: statements, Every: time.Hour, Log: log,
 		Connect: func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, b.database.URL()) },
 	})
 	s, err := server.New(server.Config{
-		DB: statements, Submit: submits, Auth: auth.New(statements), Wait: waiter, Log: log, Ready: func(context.Context) error { return nil },
+		DB: statements, Submit: submits, Batches: batch.New(batch.Config{Pool: b.DB, Kinds: book, Submit: submits, Notifier: notifier, Log: log}), Auth: auth.New(statements), Wait: waiter, Log: log, Ready: func(context.Context) error { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
