@@ -15,10 +15,6 @@ import (
 // wire is a row as callers see it.
 func wire(r *task.Row) *api.Task { return r.Wire() }
 
-func taskError(code, message string, permanent bool) *api.TaskError {
-	return task.WireError(code, message, permanent)
-}
-
 func utc(t *time.Time) *time.Time {
 	if t == nil {
 		return nil
