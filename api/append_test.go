@@ -37,12 +37,12 @@ func TestTaskAppend(t *testing.T) {
 
 func TestSubmitAppend(t *testing.T) {
 	t.Parallel()
-	s := api.Submit{Kind: "k", Input: json.RawMessage(odd), Priority: 3}
+	s := api.Submit{Kind: "k", Input: json.RawMessage(odd), Priority: new(0)}
 	got, err := s.Append(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"kind":"k","priority":3,"input":` + odd + `}`
+	want := `{"kind":"k","priority":0,"input":` + odd + `}`
 	if diff := cmp.Diff(string(got), want); diff != "" {
 		t.Errorf("-got +want:\n%s", diff)
 	}

@@ -22,7 +22,7 @@ type Task struct {
 	Error        *TaskError      `json:"error,omitempty"`
 	Attempts     int             `json:"attempts"`
 	Duplicates   int64           `json:"duplicates"`
-	Priority     int             `json:"priority,omitempty"`
+	Priority     int             `json:"priority"`
 	CancelAsked  bool            `json:"cancel_requested,omitempty"`
 	RunAt        time.Time       `json:"run_at"`
 	Deadline     *time.Time      `json:"deadline,omitempty"`
@@ -73,7 +73,7 @@ type Submit struct {
 	Kind       string          `json:"kind"`
 	Input      json.RawMessage `json:"input"`
 	Effects    json.RawMessage `json:"effects,omitempty"`
-	Priority   int             `json:"priority,omitempty"`
+	Priority   *int            `json:"priority,omitempty"` // 0 (last) to 9 (first); nil is 4
 	RunAt      *time.Time      `json:"run_at,omitempty"`
 	Deadline   *time.Time      `json:"deadline,omitempty"`
 	OccurredAt *time.Time      `json:"occurred_at,omitempty"`

@@ -119,8 +119,11 @@ func (s *server) submit(w http.ResponseWriter, r *http.Request) {
 	at := time.Date(2026, 3, 1, 12, 0, len(s.tasks), 0, time.UTC)
 	t := &stored{input: body.Input, Task: api.Task{
 		ID: fmt.Sprintf("01990000-0000-7000-8000-%012d", len(s.tasks)+1), Kind: body.Kind, Key: key, State: api.Pending,
-		Run: 1, Epoch: 1, CreatedAt: at, RunAt: at, Metadata: body.Metadata, Priority: body.Priority,
+		Run: 1, Epoch: 1, CreatedAt: at, RunAt: at, Metadata: body.Metadata, Priority: 4,
 	}}
+	if body.Priority != nil {
+		t.Priority = *body.Priority
+	}
 	if body.RunAt != nil {
 		t.RunAt = *body.RunAt
 	}

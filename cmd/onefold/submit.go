@@ -24,7 +24,7 @@ type submitCmd struct {
 	Effects  string        `placeholder:"FILE|-|JSON" help:"Effects of this task, beside those of its kind."`
 	Wait     bool          `short:"w" help:"Wait until the task is settled."`
 	Timeout  time.Duration `placeholder:"DURATION" help:"Stop waiting after this long; the task goes on."`
-	Priority int           `placeholder:"1-9" help:"Weight among the tenant's own tasks."`
+	Priority *int          `placeholder:"0-9" help:"Weight among the tenant's own tasks, from 0 (last) to 9 (first); 4 where not given."`
 	RunAt    moment        `placeholder:"TIME" help:"Not before this time (RFC 3339), or so much from now (90s, 2h)."`
 	Deadline moment        `placeholder:"TIME" help:"Fail when not done by then; written like --run-at."`
 	Occurred moment        `name:"occurred-at" placeholder:"TIME" help:"The event's own time, for kinds that dedupe by a window; or so long ago."`
@@ -116,8 +116,8 @@ func (c *submitCmd) key() (string, error) {
 
 func (c *submitCmd) body(e *env) (api.Submit, error) {
 	s := api.Submit{Kind: c.Kind, Priority: c.Priority, RunAt: c.RunAt.ahead(e.now()), Deadline: c.Deadline.ahead(e.now()), OccurredAt: c.Occurred.ago(e.now())}
-	if c.Priority < 0 || c.Priority > 9 {
-		return s, usage("--priority is not between 1 and 9", "Leave it out for the usual weight.")
+	if p := c.Priority; p != nil && (*p < 0 || *p > 9) {
+		return s, usage("--priority is not between 0 and 9", "Leave it out for the usual weight, 4.")
 	}
 	if c.Input == "-" && c.Effects == "-" {
 		return s, usage("--input and --effects cannot both come from stdin", "Put one of them in a file.")
