@@ -39,9 +39,12 @@ func (f *failure) final(r *request, tries int, unclear bool) error {
 		return out
 	}
 	switch {
-	case r.op != opSubmit && r.op != opSubmitMany:
+	case r.op != opSubmit && r.op != opSubmitMany && r.op != opUpload:
 		err.Message += "; whether it was done is not known"
 		err.Fix = "Read the task: its state and epoch show whether it was done."
+	case r.op == opUpload:
+		err.Message += "; whether it was stored is not known"
+		err.Fix = "Send the same file with the same key again: the server goes on where it stopped."
 	case r.once:
 		err.Message += "; whether it was stored is not known"
 		err.Fix = "Look for the task with List before submitting again: without a key a second submit is a second task."
@@ -60,6 +63,8 @@ func refused(resp *http.Response, body []byte) *failure {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests:
 		f.transient = true
+	case http.StatusConflict: // says by itself when it is over: an upload beside another one
+		f.transient = f.err.RetryAfter > 0
 	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		f.transient = true
 		f.unclear = f.err.Code != api.CodeHeld && f.err.Code != api.CodeRequestTimeout

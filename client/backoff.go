@@ -24,7 +24,7 @@ func pause(hint time.Duration, try int) time.Duration {
 	if hint > 0 {
 		return min(hint, retryAfterCap) + jitter(backoffBase)
 	}
-	ceiling := backoffCap
+	ceiling, try := backoffCap, max(try, 1)
 	if try < 6 { // 250 ms << 5 = 8 s
 		ceiling = backoffBase << (try - 1)
 	}

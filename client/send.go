@@ -33,6 +33,7 @@ type request struct {
 	query  url.Values
 	header http.Header
 	body   []byte
+	file   *upload       // in place of body
 	hold   time.Duration // how long the server is asked to hold the answer
 	// once: not to be sent again where an earlier try might have been acted on.
 	once bool
@@ -93,13 +94,16 @@ func (c *Client) again(ctx context.Context, r *request, f *failure, try int) (ti
 // itself when a kept connection breaks, but only where it can rewind the body:
 // there is no GetBody here, so every send is one of ours and counted.
 func (c *Client) try(ctx context.Context, r *request) (*answer, *failure) {
-	limited, cancel := context.WithTimeout(ctx, c.timeout+r.hold)
-	defer cancel()
+	limited, body, stop, err := c.open(ctx, r)
+	if err != nil {
+		return nil, &failure{err: api.Errorf(api.CodeInvalidParam, "the file cannot be read: %v", err), cause: err}
+	}
+	defer stop()
 	var sent atomic.Bool
 	limited = httptrace.WithClientTrace(limited, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
 	})
-	req, err := c.build(limited, r)
+	req, err := c.build(limited, r, body)
 	if err != nil {
 		return nil, &failure{err: api.Errorf(api.CodeInvalidParam, "the request cannot be built: %v", err)}
 	}
@@ -113,19 +117,29 @@ func (c *Client) try(ctx context.Context, r *request) (*answer, *failure) {
 	if good {
 		limit = maxBody
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
+	got, err := io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
 	switch {
 	case !good: // as much of it as came says enough
-		return nil, refused(resp, body)
+		return nil, refused(resp, got)
 	case err != nil:
 		return nil, c.broken(ctx, limited, r, fmt.Errorf("read the answer: %w", err), true)
-	case len(body) > limit:
+	case len(got) > limit:
 		return nil, &failure{unclear: true, err: api.Errorf(api.CodeConnection, "the answer is larger than %d MiB", limit>>20)}
 	}
-	return &answer{status: resp.StatusCode, header: resp.Header, body: body}, nil
+	return &answer{status: resp.StatusCode, header: resp.Header, body: got}, nil
 }
 
-func (c *Client) build(ctx context.Context, r *request) (*http.Request, error) {
+// open is the body of one try, with a context that limits it. stop is called
+// when the try is over.
+func (c *Client) open(ctx context.Context, r *request) (limited context.Context, body io.Reader, stop func(), err error) {
+	if r.file != nil {
+		return r.file.open(ctx)
+	}
+	limited, stop = context.WithTimeout(ctx, c.timeout+r.hold)
+	return limited, bytes.NewReader(r.body), stop, nil
+}
+
+func (c *Client) build(ctx context.Context, r *request, body io.Reader) (*http.Request, error) {
 	u := *c.base
 	segments := make([]string, len(r.path))
 	for i, s := range r.path {
@@ -134,13 +148,13 @@ func (c *Client) build(ctx context.Context, r *request) (*http.Request, error) {
 	u.RawPath = u.EscapedPath() + "/" + strings.Join(segments, "/")
 	u.Path += "/" + strings.Join(r.path, "/")
 	u.RawQuery = r.query.Encode()
-	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), bytes.NewReader(r.body))
+	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
 	if err != nil {
 		return nil, err
 	}
 	req.GetBody = nil
-	if r.body == nil {
-		req.Body = http.NoBody
+	if r.body == nil && r.file == nil {
+		req.Body, req.ContentLength = http.NoBody, 0
 	}
 	for name, values := range r.header {
 		req.Header[name] = values
@@ -148,7 +162,9 @@ func (c *Client) build(ctx context.Context, r *request) (*http.Request, error) {
 	if r.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	req.Header.Set("Accept", "application/json, application/problem+json")
+	if req.Header.Get("Accept") == "" {
+		req.Header.Set("Accept", "application/json, application/problem+json")
+	}
 	c.auth(req.Header)
 	req.Header.Set("User-Agent", c.agent)
 	return req, nil
