@@ -29,6 +29,8 @@ type cli struct {
 	Retry    retryCmd    `cmd:"" group:"tasks" help:"Run a failed or unknown task again."`
 	Resolve  resolveCmd  `cmd:"" group:"tasks" help:"Decide what became of a task whose outcome is unknown."`
 
+	Batch batchCmd `cmd:"" group:"tasks" help:"Run a file of tasks."`
+
 	Usage        usageCmd        `cmd:"" group:"operate" help:"Report calls, tokens, cost, and what folded duplicates saved."`
 	Keys         keysCmd         `cmd:"" group:"operate" help:"API keys, directly on the database."`
 	Providers    providersCmd    `cmd:"" group:"operate" help:"Providers and their gates, directly on the database."`
@@ -44,7 +46,7 @@ type cli struct {
 	Version      versionCmd      `cmd:"" group:"operate" help:"Print the version."`
 
 	URL    string `name:"url" placeholder:"URL" help:"The server (ONEFOLD_URL, else ${url})."`
-	Output string `short:"o" enum:"text,json" default:"text" help:"text for people, json for programs."`
+	Output string `short:"o" default:"text" placeholder:"text|json" help:"text for people, json for programs; of batch run and batch results the file that takes the results."`
 }
 
 const description = `A durable task queue for LLM calls: submit once, run once, poll the same answer.
@@ -60,7 +62,8 @@ type env struct {
 	now            func() time.Time
 	url            string
 	json           bool
-	tty            bool // stdout is a terminal: relative times, hints
+	file           string // where results go; stdout when empty
+	tty            bool   // stdout is a terminal: relative times, hints
 	color          bool
 	errColor       bool
 }
@@ -104,7 +107,10 @@ func (e *env) dispatch(ctx context.Context, args []string) (code int, err error)
 	if err != nil {
 		return 0, e.badUsage(err)
 	}
-	e.url, e.json = c.URL, c.Output == "json"
+	e.url = c.URL
+	if err := e.format(k.Command(), c.Output); err != nil {
+		return 0, err
+	}
 	return 0, k.Run()
 }
 
