@@ -72,7 +72,7 @@ func (s *Service) mismatch(ctx context.Context, d *Door, in Delivery, e *api.Err
 		Tenant: d.Tenant, Actor: actor(d.Source), Action: "webhook.mismatch", TargetType: "task", TargetID: e.TaskID,
 		Reason: "the key came before with another content", RequestID: in.RequestID,
 	}})
-	attrs := []any{slog.String("source", d.Name), slog.String("task_id", e.TaskID), slog.String("request_id", in.RequestID), slog.Any("mismatch", e.Mismatch)}
+	attrs := []any{slog.String("source", d.Name), slog.String("task_id", e.TaskID), slog.String("request_id", in.RequestID), slog.Int("count", len(e.Mismatch))}
 	if err != nil {
 		attrs = append(attrs, slog.Any("error", err))
 	}

@@ -199,7 +199,7 @@ func (b *bundle) awaitWaiter(t *testing.T) {
 		var n int
 		err := b.DB.QueryRow(context.Background(), `
 SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND application_name = 'onefold-api' AND query LIKE '%CASE WHEN octet_length(t.result)%'`).Scan(&n)
+WHERE datname = current_database() AND application_name = 'onefold-api' AND state = 'idle' AND query LIKE '%CASE WHEN octet_length(t.result)%'`).Scan(&n)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,14 +28,14 @@ var allowed = setOf(
 	"config_hash", "database", "role", "schema", "migration", "setting", "want", "got", "name", "source", "file", "line",
 	// An HTTP request served.
 	"method", "route", "status", "bytes_in", "bytes_out", "remote", "user_agent", "api_key_id", "scope", "created", "replayed",
-	"reopened", "waited_ms", "request", "items",
+	"reopened", "waited_ms", "request", "items", "tasks", "refused", "lines", "ingested",
 	// A task, an attempt, a call.
 	"state", "from", "to", "outcome", "epoch", "token", "owner", "slot", "priority", "provider", "model", "class", "code",
 	"permanent", "finish_reason", "truncated", "phase", "first_byte_ms", "total_ms", "queue_ms", "run_at", "deadline",
 	"retry_after_ms", "wait_ms", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "billed", "cost",
-	"call_id", "provider_request_id", "result_hash", "result_bytes", "fenced", "stream",
+	"call_id", "provider_request_id", "result_hash", "result_bytes", "fenced", "stream", "known",
 	// An effect, a delivery.
-	"effect", "effect_id", "effect_name", "effect_type", "destination", "delivery", "delivery_id", "repeat", "gate",
+	"effect", "effect_id", "effect_name", "effect_type", "destination", "delivery", "delivery_id", "repeat", "gate", "answer",
 	// Queues, groups, upkeep.
 	"queue", "job_id", "count", "size", "batch", "batch_id", "limit", "oldest_ms", "lease_ms", "age_ms", "expires_at", "purged",
 	"reaped", "woken", "lost", "held", "hold", "review", "round", "gap_ms", "waiters", "dropped_attrs",
