@@ -85,6 +85,14 @@ var plans = map[failpoint.Point]plan{
 	failpoint.ShareBeforeCommit:   {process: atWorker, bound: true},
 	failpoint.GateActBeforeCommit: {process: atCLI, bring: (*run).holdAndRelease},
 
+	failpoint.BatchStageBeforeCommit:   {process: atAPI, bring: (*run).batches},
+	failpoint.BatchStartBeforeCommit:   {process: atAPI, bring: (*run).batches},
+	failpoint.BatchStartAfterCommit:    {process: atAPI, bring: (*run).batches},
+	failpoint.BatchReleaseBeforeCommit: {process: atAPI, bring: (*run).batches},
+	failpoint.BatchReleaseAfterCommit:  {process: atAPI, bring: (*run).batches},
+	failpoint.BatchCollectBeforeCommit: {process: atAPI, bring: (*run).batches},
+	failpoint.BatchEndBeforeCommit:     {process: atWorker, bring: (*run).batches},
+
 	failpoint.SQLEffectAfter:      {process: atWorker},
 	failpoint.EffectFetched:       {process: atWorker},
 	failpoint.MarkBeforeCommit:    {process: atWorker},
@@ -98,9 +106,9 @@ var plans = map[failpoint.Point]plan{
 // unreached are points that no program comes to yet, each with the reason. An
 // entry goes when the program is there.
 var unreached = map[failpoint.Point]string{
-	failpoint.JobStarted:     "no provider works in the background yet",
-	failpoint.JobBeforeStore: "no provider works in the background yet",
-	failpoint.JobAfterStore:  "no provider works in the background yet",
+	failpoint.JobStarted:     "no kind of these scenarios works in the background; internal/worker plays them in one process",
+	failpoint.JobBeforeStore: "no kind of these scenarios works in the background; internal/worker plays them in one process",
+	failpoint.JobAfterStore:  "no kind of these scenarios works in the background; internal/worker plays them in one process",
 }
 
 // refuseFirst fails the first delivery of each effect, where a repeat is safe.

@@ -50,7 +50,9 @@ type Options struct {
 func (s *Service) check(u *Upload) error {
 	o := &u.Options
 	if o.Kind == "" {
-		o.Kind = DefaultKind
+		o.Kind = DefaultKind // there need be none of that name unless the lines ask for it
+	} else if err := s.known(o.Kind); err != nil {
+		return err
 	}
 	if o.Deadline == 0 {
 		o.Deadline = DefaultDeadline
@@ -59,15 +61,19 @@ func (s *Service) check(u *Upload) error {
 		return api.Errorf(api.CodeInvalidParam, "deadline is not a time from %s to %s", minDeadline, maxDeadline).WithField("deadline").
 			WithFix(`Send deadline=24h, counted from when the batch starts.`)
 	}
-	if _, ok := s.Kinds.Newest(o.Kind); !ok {
-		return api.Errorf(api.CodeUnknownKind, "there is no kind %q", printable(o.Kind)).WithField("kind")
-	}
 	if o.Webhook != "" {
 		d := s.Kinds.Config().Destinations[o.Webhook]
 		if d == nil || !d.Allows(u.Tenant) {
 			return api.Errorf(api.CodeInvalidParam, "there is no destination %q that this tenant may use", printable(o.Webhook)).WithField("webhook").
 				WithFix("Name a destination of onefold.yaml whose tenants include yours.")
 		}
+	}
+	return nil
+}
+
+func (s *Service) known(kind string) error {
+	if _, ok := s.Kinds.Newest(kind); !ok {
+		return api.Errorf(api.CodeUnknownKind, "there is no kind %q", printable(kind)).WithField("kind")
 	}
 	return nil
 }
@@ -183,7 +189,11 @@ func (u *upload) add(c *chunk, l line) error {
 		if !ok {
 			name = "" // no object yet: the next line tells
 		}
-		u.form.name = name
+		if u.form.name = name; name == api.FormOpenAI {
+			if err := u.s.known(u.form.kind); err != nil {
+				return err
+			}
+		}
 	}
 	id, r, bad, err := u.form.read(l)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/batch"
+	"github.com/onefold-dev/onefold/internal/pg/pgtest"
 	"github.com/onefold-dev/onefold/internal/store"
 )
 
@@ -340,5 +341,21 @@ func TestOptionsAreChecked(t *testing.T) {
 		if e := asAPI(err); e.Field != tt.field || e.Status != 400 {
 			t.Errorf("%s: got %v", name, err)
 		}
+	}
+}
+
+// Where there is no kind llm.chat, lines that name their own kind need none, and lines in OpenAI's form are refused with
+// the file.
+func TestUploadWithoutTheDefaultKind(t *testing.T) {
+	t.Parallel()
+	b := join(t, pgtest.New(t), strings.ReplaceAll(testConfig, "  llm.chat: {provider: p}\n", ""), batch.Opts{})
+	got := b.mustUpload(t, "ours", `{"key":"a","kind":"k","input":1}`+"\n")
+	if got.Lines != 1 {
+		t.Errorf("got %d lines, want 1", got.Lines)
+	}
+	_, _, err := b.upload("theirs", `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"m","messages":[]}}`+"\n")
+	var e *api.Error
+	if !errors.As(err, &e) || e.Code != api.CodeUnknownKind {
+		t.Errorf("got %v, want %s", err, api.CodeUnknownKind)
 	}
 }
