@@ -81,22 +81,10 @@ func destinationRows(ctx context.Context, db store.DBTX) ([]destinationRow, erro
 			continue
 		}
 		out = append(out, destinationRow{
-			Gate: wireGate(g, now), Waiting: open[g.Name][api.EffectWaiting], Delivering: open[g.Name][api.EffectDelivering], Held: open[g.Name][api.EffectHeld],
+			Gate: gate.Wire(g, now), Waiting: open[g.Name][api.EffectWaiting], Delivering: open[g.Name][api.EffectDelivering], Held: open[g.Name][api.EffectHeld],
 		})
 	}
 	return out, nil
-}
-
-// wireGate is a gate as it stands at now: a pause that is over is over.
-func wireGate(g store.Gate, now time.Time) api.Gate {
-	w := api.Gate{
-		Name: g.Name, State: g.State, Since: g.Since.UTC(), Until: g.Until, Code: g.Code, Reason: g.Reason, Actor: g.Actor,
-		Failures: int(g.Failures), NeedsAttention: g.NeedsAttention,
-	}
-	if g.State == api.GateCooling && !g.Until.After(now) {
-		w.State, w.Until, w.Code, w.Reason = api.GateOpen, nil, "", ""
-	}
-	return w
 }
 
 type destinationsHoldCmd struct {
@@ -142,7 +130,7 @@ func (f *dbFlags) gate(ctx context.Context, e *env, n gate.Name, act func(*gate.
 		return dbProblem(err)
 	}
 	if e.json {
-		return e.object(wireGate(g, time.Now()))
+		return e.object(gate.Wire(g, time.Now()))
 	}
 	return e.print(fmt.Sprintf("%s is %s; every worker knows within a second\n", g.Name, g.State))
 }

@@ -38,7 +38,7 @@ func (c *holdCmd) Run(ctx context.Context, e *env) error {
 			return dbProblem(err)
 		}
 		if e.json {
-			return e.object(wireHold(*made))
+			return e.object(gate.WireHold(*made))
 		}
 		return e.print(fmt.Sprintf("held; to let it go on: onefold release %s\n", made.ID))
 	})
@@ -61,7 +61,7 @@ func (c *releaseCmd) Run(ctx context.Context, e *env) error {
 			return dbProblem(err)
 		}
 		if e.json {
-			return e.object(wireHold(*h))
+			return e.object(gate.WireHold(*h))
 		}
 		return e.print("released; what waits is begun within seconds\n")
 	})
@@ -77,7 +77,7 @@ func (c *holdsCmd) Run(ctx context.Context, e *env) error {
 		}
 		rows := [][]string{{"ID", "TENANT", "KIND", "PROVIDER", "DESTINATION", "STOPS", "SINCE", "BY", "WHY"}}
 		for _, h := range all {
-			w := wireHold(h)
+			w := gate.WireHold(h)
 			if e.json {
 				if err := e.object(w); err != nil {
 					return err
@@ -98,13 +98,6 @@ func (c *holdsCmd) Run(ctx context.Context, e *env) error {
 		}
 		return e.rows(rows, nil)
 	})
-}
-
-func wireHold(h store.Hold) api.Hold {
-	return api.Hold{
-		ID: h.ID.String(), Tenant: h.Tenant, Kind: h.Kind, Provider: h.Provider, Destination: h.Destination, Stops: h.Stops,
-		Reason: h.Reason, Actor: h.Actor, CreatedAt: h.CreatedAt.UTC(),
-	}
 }
 
 // board opens the database and reads its gates and holds.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strconv"
 
-	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/store"
 )
@@ -27,7 +26,7 @@ func (c *providersListCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	defer pool.Close()
-	all, err := providerRows(ctx, pool)
+	all, err := gate.Providers(ctx, pool)
 	if err != nil {
 		return dbProblem(err)
 	}
@@ -48,34 +47,6 @@ func (c *providersListCmd) Run(ctx context.Context, e *env) error {
 		return nil
 	}
 	return e.rows(rows, nil)
-}
-
-func providerRows(ctx context.Context, db store.DBTX) ([]api.Provider, error) {
-	gates, now, err := store.Gates(ctx, db)
-	if err != nil {
-		return nil, err
-	}
-	waiting, err := store.WaitingByProvider(ctx, db)
-	if err != nil {
-		return nil, err
-	}
-	var out []api.Provider
-	at := map[string]int{}
-	for _, g := range gates {
-		if g.GateKey == gate.Provider(g.Name) {
-			at[g.Name] = len(out)
-			out = append(out, api.Provider{Gate: wireGate(g, now)})
-		}
-	}
-	for _, w := range waiting {
-		i, ok := at[w.Provider]
-		if !ok {
-			i = len(out)
-			out = append(out, api.Provider{Gate: api.Gate{Name: w.Provider, State: api.GateOpen}})
-		}
-		out[i].Waiting, out[i].Running, out[i].Workers = w.Pending, w.Running, w.Workers
-	}
-	return out, nil
 }
 
 type providersHoldCmd struct {

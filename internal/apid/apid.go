@@ -47,7 +47,7 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	batches := batch.New(batch.Config{Pool: app.Pool, Kinds: app.Kinds, Submit: submits, Notifier: notifier, Log: app.Log})
 	waiter := wait.New(wait.Config{Pool: app.Pool, Connect: app.Direct, Log: app.Log})
 	s, err := server.New(server.Config{
-		DB: app.Pool, Submit: submits, Batches: batches, Auth: auth.New(app.Pool), Wait: waiter, Log: app.Log, Ready: app.Ready, Ingest: webhooks,
+		DB: app.Pool, Submit: submits, Batches: batches, Auth: auth.New(app.Pool), Wait: waiter, Log: app.Log, Ready: app.Ready, Ingest: webhooks, Gates: gates,
 		Version: boot.Version, Stopping: ctx,
 	})
 	if err != nil {

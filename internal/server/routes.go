@@ -126,6 +126,39 @@ func (s *Server) routes() {
 
 	s.batchRoutes()
 
+	// Operators: stop submits, claims or retries of a tenant, kind, provider or destination.
+	serve(s, route{
+		method: http.MethodGet, path: "/v1/holds", id: "listHolds", scopes: may(api.ScopeOperate, api.ScopeRead), resource: "holds",
+		summary: "List holds", doc: "Those of the key's tenant; an instance key sees all.",
+		answers: is{200: listOf[api.Hold]("All of them, oldest first.")},
+	}, s.holds)
+	serve(s, route{
+		method: http.MethodPost, path: "/v1/holds", id: "hold", scopes: may(api.ScopeOperate), resource: "holds",
+		summary: "Set a hold", doc: docHold, body: api.NewHold{},
+		answers: is{201: object[api.Hold]("The hold; one for the same names is added to."), 400: refused, 408: refused, 413: refused, 415: refused},
+	}, s.hold)
+	serve(s, route{
+		method: http.MethodDelete, path: "/v1/holds/{id}", id: "takeHold", scopes: may(api.ScopeOperate), resource: "holds",
+		summary: "Take a hold away", doc: "What waits is begun within seconds.",
+		answers: is{200: object[api.Hold]("The hold that was there."), 404: refused},
+	}, s.takeHold)
+
+	// Operators of the instance: where providers stand, and closing or opening one.
+	serve(s, route{
+		method: http.MethodGet, path: "/v1/providers", id: "listProviders", scopes: may(api.ScopeAdmin), resource: "providers",
+		summary: "List providers", doc: "Their gates, and what waits behind them.",
+		answers: is{200: listOf[api.Provider]("All of them.")},
+	}, s.providers)
+	gated := is{200: object[api.Gate]("The gate as it stands."), 400: refused, 404: refused, 408: refused, 413: refused, 415: refused}
+	serve(s, route{
+		method: http.MethodPost, path: "/v1/providers/{name}/hold", id: "holdProvider", scopes: may(api.ScopeAdmin), resource: "providers",
+		summary: "Hold a provider", doc: "Its tasks wait until it is released. A reason is required.", body: api.GateAct{}, answers: gated,
+	}, s.holdProvider)
+	serve(s, route{
+		method: http.MethodPost, path: "/v1/providers/{name}/release", id: "releaseProvider", scopes: may(api.ScopeAdmin), resource: "providers",
+		summary: "Release a provider", doc: "Whatever closed it, a person or what it answered; the tasks that waited go on.", body: api.GateAct{}, answers: gated,
+	}, s.releaseProvider)
+
 	// Probes: is the process alive. Never asks the database.
 	serve(s, route{
 		method: http.MethodGet, path: "/healthz", id: "health", open: true, resource: "service",
@@ -176,6 +209,8 @@ const (
 		"`saved` is what folded duplicates would have cost had they been calls; it counts where their task's first call does."
 	docIngest = "The body is taken as it was signed, byte for byte; its scheme is the source's. A delivery that came before, " +
 		"under whatever request id, folds onto its task. Nothing is read of the body before the source's rate lets it in."
+	docHold = "It concerns what has all the names given, and at least one is. Without `stops` it stops claims. Duplicates are " +
+		"answered whatever is held. A tenant's key holds its own tenant only."
 	docResolve = "For a task whose outcome is unknown: `succeeded` with its result, `failed`, `retry`, or `finish` " +
 		"(store the reply that is already there, without another call)."
 )

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onefold-dev/onefold/internal/auth"
 	"github.com/onefold-dev/onefold/internal/batch"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/ingest"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submit"
@@ -39,6 +40,8 @@ type Config struct {
 	Auth    *auth.Auth
 	Wait    *wait.Waiter
 	Log     *slog.Logger
+	// Gates sets holds and moves gates.
+	Gates *gate.Board
 	// Ingest takes inbound webhooks. Nil: there are no sources.
 	Ingest *ingest.Service
 	// Ready says whether requests can be served now; it is asked by /readyz.
