@@ -66,6 +66,28 @@ func (r *run) holdAndRelease() {
 	}
 }
 
+// holdAKind stops the claims of a kind before there is any work.
+func (r *run) holdAKind() {
+	if out, err := r.onefold(nil, "hold", "--kind", "plain", "--reason", "a test"); err != nil {
+		r.t.Fatalf("onefold hold: %v\n%s", err, out)
+	}
+}
+
+// letItGo releases the kind once tasks of it are parked: they wait without a
+// wake-up, and upkeep gives them theirs.
+func (r *run) letItGo() {
+	proc.Until(r.t, "a task is parked", func() bool {
+		return r.w.Count(r.t, `SELECT count(*) FROM onefold.tasks WHERE kind = 'plain' AND state = 'pending' AND job_id IS NULL`) > 0
+	})
+	var id string
+	if err := r.w.Pool.QueryRow(r.ctx, `SELECT id::text FROM onefold.holds`).Scan(&id); err != nil {
+		r.t.Fatal(err)
+	}
+	if out, err := r.onefold(nil, "release", id); err != nil {
+		r.t.Fatalf("onefold release: %v\n%s", err, out)
+	}
+}
+
 // onefold runs a command of the CLI.
 func (r *run) onefold(env []string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(r.ctx, filepath.Join(proc.Bin(r.t, proc.Build{Tags: "failpoints"}), "onefold"), args...)

@@ -81,6 +81,8 @@ var plans = map[failpoint.Point]plan{
 	failpoint.ExpireBeforeCommit:  {process: atWorker, bring: (*run).missADeadline},
 	failpoint.EffectsBeforeCommit: {process: atWorker, also: "outbox.fetched=error"},
 
+	failpoint.UnparkBeforeCommit: {process: atWorker, before: (*run).holdAKind, bring: (*run).letItGo},
+
 	failpoint.GateMoved:           {process: atWorker, answer: refuseFirst},
 	failpoint.ShareBeforeCommit:   {process: atWorker, bound: true},
 	failpoint.GateActBeforeCommit: {process: atCLI, bring: (*run).holdAndRelease},

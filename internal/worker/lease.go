@@ -93,17 +93,26 @@ func (l *Lease) fresh(i *Incarnation) bool { return l.c.Clock()-i.good < l.c.Lea
 func (l *Lease) Stop(ctx context.Context) {
 	l.stop()
 	<-l.done
-	if i := l.now; i != nil && l.conn != nil {
+	if i := l.now; i != nil {
 		i.end(ErrLeaseLost)
 		err := failpoint.Hit(failpoint.SignOffBefore)
 		if err == nil {
-			err = store.StopWorker(ctx, l.conn, i.ID)
+			err = l.signOff(ctx, i.ID)
 		}
 		if err != nil {
 			l.c.Log.Warn("incarnation not signed off", "incarnation", i.ID, "error", err)
 		}
 	}
 	l.close(ctx)
+}
+
+func (l *Lease) signOff(ctx context.Context, id task.ID) error {
+	limit, cancel := context.WithTimeout(ctx, l.c.Lease/4)
+	defer cancel()
+	if err := l.connect(limit); err != nil { // the last beat may have lost it
+		return err
+	}
+	return store.StopWorker(limit, l.conn, id)
 }
 
 func (l *Lease) run(ctx context.Context) {
@@ -138,6 +147,9 @@ func (l *Lease) beat(ctx context.Context) {
 	if failpoint.Hit(failpoint.HeartbeatBefore) != nil {
 		return
 	}
+	// A stop waits for a beat under way: cut off, it would take the connection
+	// with it over which the incarnation is signed off.
+	ctx = context.WithoutCancel(ctx)
 	start := l.c.Clock()
 	alive, err := l.renew(ctx, i.ID)
 	if err != nil {
