@@ -5,6 +5,7 @@ package workerd
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,9 @@ type Opts struct {
 	// RescueAfter is when River gives up on a row it thinks stuck; an hour beyond
 	// what a task may take where it is 0. A start below that is refused.
 	RescueAfter time.Duration
+	// Providers stand in the place of what the configuration makes of the
+	// providers of these names, for benchmarks.
+	Providers map[string]provider.Provider
 	// Ready is called once the process fetches work.
 	Ready func()
 }
@@ -92,6 +96,7 @@ func (w *Worker) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	maps.Copy(providers, w.opts.Providers)
 	ec := w.app.Pool.Config()
 	ec.MaxConns = sqlConns
 	if w.effectsDB, err = pgxpool.NewWithConfig(ctx, ec); err != nil {
