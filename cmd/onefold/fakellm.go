@@ -18,10 +18,12 @@ type fakellmCmd struct {
 }
 
 func (c *fakellmCmd) Help() string {
-	return `It speaks OpenAI's chat completions and counts every call. A model name that begins with "fake:" holds a script:
+	return `It speaks OpenAI's chat completions and responses (in the background, too) and Anthropic's Messages, and counts
+every call. A model name that begins with "fake:" holds a script:
 
     fake:status=429,retry_after=2;ok     the first call is refused, later ones are answered
     fake:latency=500ms,rate=50           first token after half a second, then 50 tokens a second
+    fake:95%ok|3%status=500|hang         of a hundred calls 3 fail and 2 are never answered
 
 GET /_fake/calls shows the counts.`
 }

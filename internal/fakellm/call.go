@@ -12,15 +12,17 @@ import (
 
 // call is one call being answered.
 type call struct {
-	h      *Handler
-	w      http.ResponseWriter
-	r      *http.Request
-	q      request
-	s      step
-	id     string
-	prompt string
-	text   string
-	sent   int // body bytes written
+	h    *Handler
+	w    http.ResponseWriter
+	r    *http.Request
+	p    protocol
+	q    asked
+	s    step
+	id   string // equal calls have equal ones
+	text string
+	sent int // body bytes written
+
+	requestID string
 }
 
 // tokens counts as the common rule of thumb does: four characters each.
@@ -50,34 +52,33 @@ func (c *call) play() (outcome string) {
 		c.silence()
 		return "hung"
 	}
-	if c.s.status != 0 && c.s.status != http.StatusOK {
+	if c.s.refuses() {
 		c.pause(c.s.latency)
 		c.refuse()
 		return "failed"
 	}
-	if !c.q.Stream {
+	if !c.q.stream {
 		return c.whole()
 	}
 	return c.stream()
 }
 
+// refuses says that the script answers with an error.
+func (s step) refuses() bool { return s.status != 0 && s.status != http.StatusOK }
+
+// background says that the call is answered with a job that goes on by itself.
+func (c *call) background() bool { return c.q.background && !c.s.hang && !c.s.refuses() }
+
 func (c *call) refuse() {
 	if c.s.retryAfter != "" {
 		c.w.Header().Set("Retry-After", c.s.retryAfter)
 	}
-	code := c.s.code
-	if code == "" {
-		code = errorCodes[c.s.status]
-	}
-	if code == "" {
-		code = "server_error"
-	}
-	writeError(c.w, c.s.status, code, fmt.Sprintf("scripted status %d", c.s.status))
+	writeJSON(c.w, c.s.status, c.p.refusal(c.s.status, c.s.code, fmt.Sprintf("scripted status %d", c.s.status)))
 }
 
 func (c *call) begin() {
 	kind := "application/json"
-	if c.q.Stream {
+	if c.q.stream {
 		kind = "text/event-stream"
 	}
 	c.w.Header().Set("Content-Type", kind)
@@ -85,43 +86,31 @@ func (c *call) begin() {
 	c.flush()
 }
 
-// whole answers with one document after all the time it takes.
-func (c *call) whole() string {
+// takes is all the time that the script gives a call.
+func (c *call) takes() time.Duration {
 	d := c.s.latency
 	if c.s.rate > 0 {
 		d += time.Duration(float64(len(split(c.text))) / c.s.rate * float64(time.Second))
 	}
-	if !c.pause(d) {
+	return d
+}
+
+// whole answers with one document after all the time it takes.
+func (c *call) whole() string {
+	if !c.pause(c.takes()) {
 		return "cut"
 	}
 	c.begin()
-	doc := map[string]any{
-		"id": c.id, "object": "chat.completion", "created": created, "model": c.q.Model,
-		"choices": []any{map[string]any{
-			"index": 0, "message": map[string]any{"role": "assistant", "content": c.text}, "logprobs": nil,
-			"finish_reason": c.finish(),
-		}},
-	}
-	if !c.s.noUsage {
-		doc["usage"] = c.usage()
-	}
-	if !c.write(encode(doc)) {
+	if !c.write(encode(c.p.document(c))) {
 		return "cut"
 	}
 	return "completed"
 }
 
-func (c *call) finish() string {
-	if c.s.finish != "" {
-		return c.s.finish
-	}
-	return "stop"
-}
+// tells says whether a reply counts its tokens.
+func (c *call) tells() bool { return c.q.usage && !c.s.noUsage }
 
-func (c *call) usage() map[string]any {
-	in, out := tokens(c.prompt), tokens(c.text)
-	return map[string]any{"prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out}
-}
+func (c *call) usage() (in, out int) { return tokens(c.q.all), tokens(c.text) }
 
 // stream answers token by token.
 func (c *call) stream() string {
@@ -129,7 +118,8 @@ func (c *call) stream() string {
 	if !c.pause(c.s.latency) {
 		return "cut"
 	}
-	if !c.event(map[string]any{"role": "assistant", "content": ""}, nil) {
+	say := c.p.events(c)
+	if !c.events(say.open()...) {
 		return "cut"
 	}
 	start := time.Now()
@@ -147,37 +137,39 @@ func (c *call) stream() string {
 				return "cut"
 			}
 		}
-		if !c.event(map[string]any{"content": word}, nil) {
+		if !c.events(say.token(word)) {
 			return "cut"
 		}
 	}
-	return c.endStream()
-}
-
-func (c *call) endStream() string {
 	if c.s.fail != "" {
-		c.write([]byte("data: " + string(encode(map[string]any{
-			"error": map[string]any{"message": "scripted error", "type": c.s.fail, "code": c.s.fail},
-		})) + "\n\ndata: [DONE]\n\n"))
+		c.events(say.fail(c.s.fail)...)
 		return "failed"
 	}
-	ok := c.event(map[string]any{}, c.finish())
-	if ok && c.q.StreamOptions.IncludeUsage && !c.s.noUsage {
-		ok = c.chunk(map[string]any{"choices": []any{}, "usage": c.usage()})
-	}
-	if ok = ok && c.write([]byte("data: [DONE]\n\n")); !ok {
+	if !c.events(say.end()...) {
 		return "cut"
 	}
 	return "completed"
 }
 
-func (c *call) event(delta map[string]any, finish any) bool {
-	return c.chunk(map[string]any{"choices": []any{map[string]any{"index": 0, "delta": delta, "finish_reason": finish}}})
+// events writes events, and false when the script cuts the connection in one of them.
+func (c *call) events(all ...event) bool {
+	for _, e := range all {
+		if !c.write(e.bytes()) {
+			return false
+		}
+	}
+	return true
 }
 
-func (c *call) chunk(doc map[string]any) bool {
-	doc["id"], doc["object"], doc["created"], doc["model"] = c.id, "chat.completion.chunk", created, c.q.Model
-	return c.write(append(append([]byte("data: "), encode(doc)...), '\n', '\n'))
+func (e event) bytes() []byte {
+	if e.doc == nil {
+		return []byte("data: [DONE]\n\n")
+	}
+	var b []byte
+	if e.name != "" {
+		b = append(b, "event: "+e.name+"\n"...)
+	}
+	return append(append(append(b, "data: "...), encode(e.doc)...), '\n', '\n')
 }
 
 // write writes a part of the body, and false when the script cuts the connection there. A client that has gone is no
@@ -215,7 +207,7 @@ func (c *call) silence() { c.wait(nil, c.r.Context().Done()) }
 
 func (c *call) wait(until <-chan time.Time, gone <-chan struct{}) bool {
 	var ping <-chan time.Time
-	if c.s.ping > 0 && c.q.Stream {
+	if c.s.ping > 0 && c.q.stream {
 		t := time.NewTicker(c.s.ping)
 		defer t.Stop()
 		ping = t.C

@@ -3,6 +3,7 @@ package fakellm
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -17,6 +18,8 @@ type Calls struct {
 	Cut       int `json:"cut"`       // cut or stalled by the script, or given up with "abort"
 	Hung      int `json:"hung"`
 	Running   int `json:"running"`
+	// Polls counts the questions after responses that are made in the background. They are no calls.
+	Polls int `json:"polls"`
 	// ClientGone counts the calls whose client had left before the end; Orphaned those of them that were completed.
 	ClientGone int `json:"client_gone"`
 	Orphaned   int `json:"orphaned"`
@@ -82,6 +85,7 @@ func (c *counts) begin(e *Entry, key string) (nKey, nModel int, idle time.Durati
 	}
 	c.keys[key]++
 	e.N, e.Outcome = c.calls.Received, "running"
+	e.RequestID = fmt.Sprintf("req-%06d", e.N)
 	idle = -1
 	if last, ok := c.models[e.Model]; ok {
 		idle = e.At.Sub(last)
@@ -92,6 +96,13 @@ func (c *counts) begin(e *Entry, key string) (nKey, nModel int, idle time.Durati
 	}
 	c.log = append(c.log, e)
 	return c.keys[key], c.calls.ByModel[e.Model], idle
+}
+
+// polled counts a question after a background response.
+func (c *counts) polled() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls.Polls++
 }
 
 // end counts a call out.

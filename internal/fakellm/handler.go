@@ -1,19 +1,21 @@
 // Package fakellm decides what a model server answers in tests, demos and development.
 //
-// It speaks OpenAI's chat completions, streamed and not, and counts every call. What a call does follows a script (see
-// script.go) from the X-Fakellm-Script header, from a model name that begins with "fake:", or from what was set for
-// the model; without one it echoes the last user message. The model "extract" finds the fields of an invoice.
+// It speaks OpenAI's chat completions and responses and Anthropic's Messages, streamed and not, and counts every call.
+// What a call does follows a script (see script.go) from the X-Fakellm-Script header, from a model name that begins with
+// "fake:", or from what was set for the model; without one it echoes the last user message. The model "extract" finds
+// the fields of an invoice.
 //
-// Like a real model it finishes what it began when the client has gone: the call counts as completed and orphaned.
+// Like a real model it finishes what it began when the client has gone: the call counts as completed and orphaned. A
+// response with background: true is answered at once and goes on by itself; asking for it is no call.
 //
-//	POST .../chat/completions   GET .../models
+//	POST .../chat/completions   POST .../messages          GET .../models
+//	POST .../responses          GET .../responses/ID       POST .../responses/ID/cancel
 //	GET  /_fake/calls           the counts                GET  /_fake/log?n=100   the last calls
 //	POST /_fake/reset           counts back to zero       POST /_fake/script      {"model": "...", "script": "..."}
 package fakellm
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -31,6 +33,7 @@ const created = 1_767_225_600 // 2026-01-01T00:00:00Z
 // Handler is a model server as an http.Handler. Close ends the calls that wait.
 type Handler struct {
 	counts *counts
+	jobs   jobs
 	done   chan struct{}
 	once   sync.Once
 
@@ -40,7 +43,9 @@ type Handler struct {
 
 // NewHandler makes a Handler that echoes.
 func NewHandler() *Handler {
-	return &Handler{counts: newCounts(), done: make(chan struct{}), scripts: map[string]string{"extract": "extract"}}
+	return &Handler{
+		counts: newCounts(), jobs: jobs{byID: map[string]*job{}}, done: make(chan struct{}), scripts: map[string]string{"extract": "extract"},
+	}
 }
 
 // Script sets the script of a model; the model "" stands for all that have none.
@@ -66,13 +71,24 @@ func (h *Handler) Log(n int) []Entry { return h.counts.last(n) }
 func (h *Handler) Reset() { h.counts.reset() }
 
 // Close ends the calls that wait; later ones do not wait.
-func (h *Handler) Close() { h.once.Do(func() { close(h.done) }) }
+func (h *Handler) Close() {
+	h.once.Do(func() {
+		close(h.done)
+		h.jobs.close()
+	})
+}
 
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case strings.HasSuffix(path, "/chat/completions") && r.Method == http.MethodPost:
-		h.chat(w, r)
+		h.answer(w, r, chat{})
+	case strings.HasSuffix(path, "/responses") && r.Method == http.MethodPost:
+		h.answer(w, r, responses{})
+	case strings.HasSuffix(path, "/messages") && r.Method == http.MethodPost:
+		h.answer(w, r, messages{})
+	case strings.Contains(path, "/responses/") && (r.Method == http.MethodGet || r.Method == http.MethodPost):
+		h.poll(w, r)
 	case strings.HasSuffix(path, "/models") && r.Method == http.MethodGet:
 		writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []any{
 			map[string]any{"id": "fake", "object": "model"}, map[string]any{"id": "extract", "object": "model"},
@@ -110,53 +126,23 @@ func (h *Handler) setScript(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// request is what of a chat completions request matters here.
-type request struct {
-	Model    string `json:"model"`
-	Stream   bool   `json:"stream"`
-	Messages []struct {
-		Role    string          `json:"role"`
-		Content json.RawMessage `json:"content"`
-	} `json:"messages"`
-	StreamOptions struct {
-		IncludeUsage bool `json:"include_usage"`
-	} `json:"stream_options"`
-}
-
-// prompt is the text of all messages; last that of the last user message.
-func (q request) prompt() (all, last string) {
-	var b strings.Builder
-	for _, m := range q.Messages {
-		var text string
-		if json.Unmarshal(m.Content, &text) != nil {
-			var parts []struct{ Text string }
-			_ = json.Unmarshal(m.Content, &parts)
-			for _, p := range parts {
-				text += p.Text
-			}
-		}
-		b.WriteString(m.Role + "\n" + text + "\n")
-		if m.Role == "user" {
-			last = text
-		}
+// answer answers one call.
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, p protocol) {
+	refuse := func(message string) {
+		writeJSON(w, http.StatusBadRequest, p.refusal(http.StatusBadRequest, "", message))
 	}
-	return b.String(), last
-}
-
-func (h *Handler) chat(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil {
-		writeError(w, http.StatusBadRequest, "invalid_request_error", "the body could not be read")
+		refuse("the body could not be read")
 		return
 	}
-	var q request
-	if err := json.Unmarshal(body, &q); err != nil || q.Model == "" || len(q.Messages) == 0 {
-		writeError(w, http.StatusBadRequest, "invalid_request_error", "the body needs a model and messages")
+	q, err := p.ask(body)
+	if err != nil {
+		refuse(err.Error())
 		return
 	}
-	all, last := q.prompt()
 	e := &Entry{
-		At: time.Now(), Model: q.Model, Prompt: hash(all), Stream: q.Stream, Script: h.scriptOf(r, q.Model),
+		At: time.Now(), Model: q.model, Prompt: hash(q.all), Stream: q.stream, Script: h.scriptOf(r, q.model),
 		Task: r.Header.Get("Onefold-Task"), Run: r.Header.Get("Onefold-Run"), Attempt: r.Header.Get("Onefold-Attempt"),
 	}
 	key := e.Task
@@ -164,23 +150,36 @@ func (h *Handler) chat(w http.ResponseWriter, r *http.Request) {
 		key = e.Prompt
 	}
 	nKey, nModel, idle := h.counts.begin(e, e.Script+"\x00"+key)
-	e.RequestID = fmt.Sprintf("req-%06d", e.N)
 	w.Header().Set("X-Request-Id", e.RequestID)
-	s, err := choose(e.Script, all, nKey)
+	s, err := choose(e.Script, q.all, nKey)
 	if err != nil {
-		writeError(w, http.StatusBadRequest, "invalid_request_error", "script: "+err.Error())
+		refuse("script: " + err.Error())
 		h.counts.end(e, "failed", false, 0)
 		return
 	}
 	if nModel <= s.coldCalls || (s.coldIdle > 0 && idle > s.coldIdle) {
 		s.latency += s.cold
 	}
-	c := &call{h: h, w: w, r: r, q: q, s: s, id: "chatcmpl-" + hash(q.Model, all), prompt: all, text: s.reply(last, all)}
+	c := &call{h: h, w: w, r: r, p: p, q: q, s: s, id: hash(q.model, q.all), requestID: e.RequestID, text: s.reply(q.last, q.all)}
 	if s.stamp {
 		c.text += " " + e.RequestID
 	}
+	h.play(c, e)
+}
+
+// play plays a call and counts it out.
+func (h *Handler) play(c *call, e *Entry) {
+	all := tokens(c.q.all) + tokens(c.text)
+	if c.background() {
+		doc := h.jobs.begin(c, func(outcome string) { h.counts.end(e, outcome, false, all) })
+		c.begin()
+		if !c.write(encode(doc)) {
+			panic(http.ErrAbortHandler)
+		}
+		return
+	}
 	outcome := "cut"
-	defer func() { h.counts.end(e, outcome, r.Context().Err() != nil, tokens(all)+tokens(c.text)) }()
+	defer func() { h.counts.end(e, outcome, c.r.Context().Err() != nil, all) }()
 	outcome = c.play()
 	if outcome == "cut" || outcome == "hung" {
 		panic(http.ErrAbortHandler) // closes the connection without ending the body
@@ -210,5 +209,5 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 }
 
 func writeError(w http.ResponseWriter, status int, code, message string) {
-	writeJSON(w, status, map[string]any{"error": map[string]any{"message": message, "type": code, "code": code, "param": nil}})
+	writeJSON(w, status, chat{}.refusal(status, code, message))
 }
