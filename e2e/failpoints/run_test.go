@@ -156,19 +156,6 @@ func (r *run) logged(line string) bool {
 	return err == nil && strings.Contains(string(raw), line+"\n")
 }
 
-// passed lists the points that the armed process came by.
-func (r *run) passed() (out []failpoint.Point) {
-	raw, err := os.ReadFile(r.log)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(raw)) {
-		name, _, _ := strings.Cut(line, " ")
-		out = append(out, failpoint.Point(name))
-	}
-	return out
-}
-
 // usual is the work of every run: each kind, good and bad calls.
 func (r *run) usual() {
 	for i, script := range []string{
@@ -179,6 +166,7 @@ func (r *run) usual() {
 	r.submit("saved-0", "saved", "fake:stamp")
 	r.submit("saved-1", "saved", "fake:latency=200ms,stamp")
 	r.submit("careful", "careful", "fake:stamp")
+	r.submit("posted", "posted", "fake:latency=300ms,stamp")
 }
 
 // submit hands a task over, again and again until it is acknowledged, beside

@@ -77,6 +77,8 @@ func (a attemptRow) sends(kind string) (known, most int) {
 	switch {
 	case a.Outcome == "not_sent":
 		return 0, 0
+	case a.Job != "":
+		return 1, 1
 	case a.Status != 0 || a.Late || slices.Contains([]string{"headers", "first_token", "body", "done"}, a.Phase):
 		return 1, 1
 	case kind == "careful" && !a.Dispatched:
@@ -86,12 +88,16 @@ func (a attemptRow) sends(kind string) (known, most int) {
 }
 
 // ledger: the model was called as often as the ledger of sends says: at least
-// the known sends, at most those and the ones whose phase is not known.
+// the known sends, at most those and the ones whose phase is not known. From the
+// moment that a background job is stored until it is over it is only asked for.
 func (c *checking) ledger(t taskRow) {
 	known, most := 0, 0
-	for _, a := range c.attempts[t.ID] {
-		k, m := a.sends(t.Kind)
-		known, most = known+k, most+m
+	all := c.attempts[t.ID]
+	for i, a := range all {
+		if !asks(all, i) {
+			k, m := a.sends(t.Kind)
+			known, most = known+k, most+m
+		}
 		if a.Open {
 			c.wrong(t.Key, "the attempt of epoch %d was never closed", a.Epoch)
 		}
@@ -105,6 +111,21 @@ func (c *checking) ledger(t taskRow) {
 	if n := c.calls[t.ID]; n < known || n > most {
 		c.wrong(t.Key, "%d model calls, the ledger says %d to %d", n, known, most)
 	}
+}
+
+// asks says that the attempt has nothing to send: a job that an earlier attempt
+// of its run stored is not over, or it is this one that heard of its end.
+func asks(all []attemptRow, i int) bool {
+	for k := range i {
+		job := all[k].Job
+		if job == "" || all[k].Run != all[i].Run {
+			continue
+		}
+		if !all[k].JobOver || slices.ContainsFunc(all[i:], func(a attemptRow) bool { return a.Job == job }) {
+			return true
+		}
+	}
+	return false
 }
 
 // oneResult: a succeeded task has one attempt that succeeded, the one of its own

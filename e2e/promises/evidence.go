@@ -52,6 +52,8 @@ type attemptRow struct {
 	Late       bool
 	Open       bool
 	Result     string // what it brought too late
+	Job        string // the background job it waited for
+	JobOver    bool
 }
 
 type effectRow struct {
@@ -97,12 +99,14 @@ FROM onefold.tasks ORDER BY id`, func(row pgx.CollectableRow) error {
 	})
 	read(tb, w, `
 SELECT task_id::text, epoch, run, coalesce(outcome, ''), coalesce(phase, ''), coalesce(status, 0), coalesce(request_id, ''),
-       dispatched_at IS NOT NULL, late_at IS NOT NULL, closed_at IS NULL
+       dispatched_at IS NOT NULL, late_at IS NOT NULL, closed_at IS NULL,
+       coalesce(provider_job, ''), job_over
 FROM onefold.attempts ORDER BY task_id, epoch`, func(row pgx.CollectableRow) error {
 		var id string
 		var a attemptRow
 		defer func() { e.attempts[id] = append(e.attempts[id], a) }()
-		return row.Scan(&id, &a.Epoch, &a.Run, &a.Outcome, &a.Phase, &a.Status, &a.RequestID, &a.Dispatched, &a.Late, &a.Open)
+		return row.Scan(&id, &a.Epoch, &a.Run, &a.Outcome, &a.Phase, &a.Status, &a.RequestID, &a.Dispatched, &a.Late, &a.Open,
+			&a.Job, &a.JobOver)
 	})
 	read(tb, w, `
 SELECT task_id::text, id::text, name, type, run, outcome, state, coalesce(destination, ''), coalesce(body, ''),

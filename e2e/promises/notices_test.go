@@ -21,11 +21,16 @@ func sound() *Evidence {
 			{ID: "t1", Tenant: "e2e", Kind: "saved", Key: "k1", State: api.Succeeded, Run: 1, Epoch: 3, Result: []byte(`"hello req-2"`)},
 			{ID: "t2", Tenant: "e2e", Kind: "plain", Key: "k2", State: api.Succeeded, Run: 2, Epoch: 4, Result: []byte(`"hi req-4"`)},
 			{ID: "t3", Tenant: "e2e", Kind: "careful", Key: "k3", State: api.Unknown, Run: 1, Epoch: 2},
+			{ID: "t4", Tenant: "e2e", Kind: "posted", Key: "k4", State: api.Succeeded, Run: 1, Epoch: 5, Result: []byte(`"hey req-6"`)},
 		},
 		attempts: map[string][]attemptRow{
 			"t1": {{Epoch: 1, Run: 1, Outcome: "lost"}, {Epoch: 3, Run: 1, Outcome: "succeeded", Phase: "done", RequestID: "req-2", Dispatched: true}},
 			"t2": {{Epoch: 2, Run: 1, Outcome: "unknown", Status: 500, RequestID: "req-3"}, {Epoch: 4, Run: 2, Outcome: "succeeded", Phase: "done", RequestID: "req-4"}},
 			"t3": {{Epoch: 1, Run: 1, Outcome: "lost"}, {Epoch: 2, Run: 1, Outcome: "lost", Dispatched: true}},
+			"t4": {
+				{Epoch: 1, Run: 1, Outcome: "lost", Dispatched: true, Job: "j", JobOver: true}, {Epoch: 3, Run: 1, Outcome: "lost"},
+				{Epoch: 5, Run: 1, Outcome: "succeeded", Phase: "done", RequestID: "req-6", Job: "j", JobOver: true},
+			},
 		},
 		effects: map[string][]effectRow{
 			"t1": {
@@ -36,15 +41,17 @@ func sound() *Evidence {
 				{ID: "e3", Name: "sorry", Type: "webhook", Run: 1, Outcome: api.Failed, State: api.EffectDelivered, Destination: "crm", Body: []byte("sorry"), Deliveries: 1, Delivered: 1},
 				{ID: "e4", Name: "notify", Type: "webhook", Run: 2, Outcome: api.Succeeded, State: api.EffectDelivered, Destination: "crm", Body: []byte(`{"result": "hi req-4"}`), Deliveries: 1, Delivered: 1},
 			},
+			"t4": {{ID: "e6", Name: "notify", Type: "webhook", Run: 1, Outcome: api.Succeeded, State: api.EffectDelivered, Destination: "crm", Body: []byte(`{"result": "hey req-6"}`), Deliveries: 1, Delivered: 1}},
 			"t3": {{ID: "e5", Name: "alarm", Type: "webhook", Run: 1, Outcome: api.Unknown, State: api.EffectDelivered, Destination: "crm", Body: []byte("alarm"), Deliveries: 1, Delivered: 1}},
 		},
 		saved: map[string][]savedRow{"t1": {{1, "hello req-2"}}},
 		received: map[string]proc.Received{
 			"e1": {Count: 2, Taken: 1, Body: []byte(body)}, "e3": {Count: 1, Taken: 1, Body: []byte("sorry")},
 			"e4": {Count: 1, Taken: 1, Body: []byte(`{"result": "hi req-4"}`)}, "e5": {Count: 1, Taken: 1, Body: []byte("alarm")},
+			"e6": {Count: 1, Taken: 1, Body: []byte(`{"result": "hey req-6"}`)},
 		},
-		calls: map[string]int{"t1": 2, "t2": 2, "t3": 1},
-		asked: map[string]string{"req-1": "t1", "req-2": "t1", "req-3": "t2", "req-4": "t2", "req-5": "t3"},
+		calls: map[string]int{"t1": 2, "t2": 2, "t3": 1, "t4": 1},
+		asked: map[string]string{"req-1": "t1", "req-2": "t1", "req-3": "t2", "req-4": "t2", "req-5": "t3", "req-6": "t4"},
 		told: map[string]Told{
 			"t1": {"k1", saw("t1", 1, 3, `"hello req-2"`)}, "t2": {"k2", Sight{ID: "t2", Run: 1, Epoch: 2, State: api.Failed}},
 		},
@@ -74,10 +81,14 @@ func TestCheckNotices(t *testing.T) {
 		"a failure that succeeded": {func(e *Evidence) {
 			e.tasks[2].State, e.attempts["t3"][1].Outcome = api.Failed, "succeeded"
 		}, "the task is failed and has 1 succeeded attempts"},
-		"a reply to another":  {func(e *Evidence) { e.attempts["t2"][0].RequestID = "req-1" }, `a call of task "t1"`},
-		"a call too many":     {func(e *Evidence) { e.calls["t1"] = 3 }, "3 model calls, the ledger says 1 to 2"},
-		"a call too few":      {func(e *Evidence) { e.calls["t2"] = 1 }, "1 model calls, the ledger says 2 to 2"},
-		"a call never noted":  {func(e *Evidence) { e.calls["t3"] = 2 }, "2 model calls, the ledger says 0 to 1"},
+		"a reply to another": {func(e *Evidence) { e.attempts["t2"][0].RequestID = "req-1" }, `a call of task "t1"`},
+		"a call too many":    {func(e *Evidence) { e.calls["t1"] = 3 }, "3 model calls, the ledger says 1 to 2"},
+		"a call too few":     {func(e *Evidence) { e.calls["t2"] = 1 }, "1 model calls, the ledger says 2 to 2"},
+		"a call never noted": {func(e *Evidence) { e.calls["t3"] = 2 }, "2 model calls, the ledger says 0 to 1"},
+		"a job paid twice":   {func(e *Evidence) { e.calls["t4"] = 2 }, "2 model calls, the ledger says 1 to 1"},
+		"a job given up": {func(e *Evidence) {
+			e.attempts["t4"][0].JobOver, e.attempts["t4"][2].Job, e.calls["t4"] = false, "k", 2
+		}, "2 model calls, the ledger says 1 to 1"},
 		"an open attempt":     {func(e *Evidence) { e.attempts["t1"][0].Open = true }, "was never closed"},
 		"no effect":           {func(e *Evidence) { e.effects["t3"] = nil }, "not those of the outcomes"},
 		"an effect of no run": {func(e *Evidence) { e.effects["t2"][0].Run = 2 }, "not those of the outcomes"},

@@ -69,6 +69,21 @@ func (j *jobs) finish(b *job) {
 	b.end("completed")
 }
 
+// EndJobs brings every background job that runs to its end now, the ones that stall included.
+func (h *Handler) EndJobs() {
+	h.jobs.mu.Lock()
+	var run []*job
+	for _, b := range h.jobs.byID {
+		if !b.ended {
+			run = append(run, b)
+		}
+	}
+	h.jobs.mu.Unlock()
+	for _, b := range run {
+		h.jobs.finish(b)
+	}
+}
+
 // read is a job as it stands, and whether it is known.
 func (j *jobs) read(id string, cancel bool) (doc map[string]any, requestID string, ok bool) {
 	j.mu.Lock()
