@@ -28,7 +28,8 @@ func sound() *Evidence {
 			"t2": {{Epoch: 2, Run: 1, Outcome: "unknown", Status: 500, RequestID: "req-3"}, {Epoch: 4, Run: 2, Outcome: "succeeded", Phase: "done", RequestID: "req-4"}},
 			"t3": {{Epoch: 1, Run: 1, Outcome: "lost"}, {Epoch: 2, Run: 1, Outcome: "lost", Dispatched: true}},
 			"t4": {
-				{Epoch: 1, Run: 1, Outcome: "lost", Dispatched: true, Job: "j", JobOver: true}, {Epoch: 3, Run: 1, Outcome: "lost"},
+				{Epoch: 1, Run: 1, Outcome: "lost", Dispatched: true, Job: "j", JobOver: true},
+				{Epoch: 3, Run: 1, Outcome: "lost"},
 				{Epoch: 5, Run: 1, Outcome: "succeeded", Phase: "done", RequestID: "req-6", Job: "j", JobOver: true},
 			},
 		},
