@@ -93,7 +93,7 @@ func MarkDispatched(ctx context.Context, tx DBTX, fences []task.Fence) (map[task
 		b.Queue(`
 UPDATE onefold.attempts
 SET dispatched_at = clock_timestamp()
-WHERE task_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL`, f.ID, f.Epoch, f.Token).Exec(func(tag pgconn.CommandTag) error {
+WHERE task_id = $1 AND epoch = $2 AND token = $3 AND outcome IS NULL`, f.ID, f.Epoch, f.Token).Exec(func(tag pgconn.CommandTag) error {
 			if tag.RowsAffected() == 1 {
 				marked[f.ID] = true
 			}
@@ -157,6 +157,11 @@ func (a AttemptEnd) tokens() [4]*int64 {
 	return [4]*int64{&u.InputTokens, &u.CachedTokens, &u.OutputTokens, &u.ReasoningTokens}
 }
 
+// closeAttempt asks for outcome IS NULL where closed_at IS NULL is meant, which a
+// constraint makes the same: the latter would let the planner take the small
+// index of open attempts and walk the dead entries of all that were closed since
+// the last vacuum, for every attempt it closes. So do the other statements that
+// name an attempt or a delivery by its key.
 const closeAttempt = `
 UPDATE onefold.attempts
 SET closed_at = now(),
@@ -191,7 +196,7 @@ SET closed_at = now(),
     sends = $30,
     job_over = $32,
     asked_model = $33
-WHERE task_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL`
+WHERE task_id = $1 AND epoch = $2 AND token = $3 AND outcome IS NULL`
 
 // QueueCloseAttempt adds the closing of one attempt to a batch.
 func QueueCloseAttempt(b *pgx.Batch, f task.Fence, a AttemptEnd) {

@@ -28,7 +28,7 @@ UPDATE onefold.attempts
 SET provider_job = $4,
     regeneration = regeneration AND NOT $5,
     dispatched_at = CASE WHEN $5 THEN dispatched_at ELSE coalesce(dispatched_at, clock_timestamp()) END
-WHERE task_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL`, j.ID, j.Epoch, j.Token, j.Name, j.Resumed).
+WHERE task_id = $1 AND epoch = $2 AND token = $3 AND outcome IS NULL`, j.ID, j.Epoch, j.Token, j.Name, j.Resumed).
 			Exec(func(tag pgconn.CommandTag) error {
 				if tag.RowsAffected() == 1 {
 					noted[j.ID] = true

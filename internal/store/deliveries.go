@@ -207,7 +207,7 @@ WITH ended AS (
         answer = $16,
         answer_status = $17,
         signed = $18
-    WHERE effect_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL AND EXISTS (SELECT FROM ended)
+    WHERE effect_id = $1 AND epoch = $2 AND token = $3 AND outcome IS NULL AND EXISTS (SELECT FROM ended)
 )
 SELECT id
 FROM ended`

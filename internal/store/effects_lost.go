@@ -136,7 +136,7 @@ WITH taken AS (
         outcome = 'lost',
         code = $5,
         message = $6
-    WHERE effect_id = $1 AND epoch = $2 AND token = $3 AND closed_at IS NULL AND EXISTS (SELECT FROM taken)
+    WHERE effect_id = $1 AND epoch = $2 AND token = $3 AND outcome IS NULL AND EXISTS (SELECT FROM taken)
 )
 SELECT id
 FROM taken`, m.ID, m.Epoch, m.Token, string(m.To), null(m.Code), null(m.Message), m.After).QueryRow(func(row pgx.Row) error {

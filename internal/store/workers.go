@@ -175,7 +175,7 @@ SET closed_at = now(),
     orphaned = q.billed <> 'no',
     sends = CASE WHEN q.billed = 'no' THEN 0 ELSE 1 END
 FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[]) AS q (task_id, epoch, outcome, billed)
-WHERE a.task_id = q.task_id AND a.epoch = q.epoch AND a.closed_at IS NULL`, ids, epochs, outcomes, billed)
+WHERE a.task_id = q.task_id AND a.epoch = q.epoch AND a.outcome IS NULL`, ids, epochs, outcomes, billed)
 	if err != nil {
 		return fmt.Errorf("close lost attempts: %w", err)
 	}
