@@ -17,7 +17,7 @@ const module = "github.com/onefold-dev/onefold"
 
 // leaves decide things everybody needs and import next to nothing of ours; any
 // package may import them.
-var leaves = []string{"api", "internal/task", "internal/canon", "internal/telemetry", "internal/failpoint"}
+var leaves = []string{"api", "internal/task", "internal/canon", "internal/telemetry", "internal/failpoint", "internal/submission"}
 
 // everything stands for all our packages but those for tests.
 var everything = []string{"*"}
@@ -38,12 +38,14 @@ var rules = []rule{
 	// Public. Whoever imports these gets nothing else of ours into the build.
 	{"api", nil, "the wire types are for every caller: standard library only, see TestAPIStandardLibraryOnly"},
 	{"client", nil, "callers outside link the client: wire types only"},
+	{"client/clienttest", []string{"client", "internal/canon", "internal/submission"}, "a fake that judges keys and payloads by other code than the server's would teach users another contract"},
 	{"client/*", []string{"client"}, "helpers of the client, for callers outside"},
 	{"enqueue", []string{"internal/submit", "internal/store", "internal/config", "internal/kinds"}, "a submit inside the caller's transaction goes through the one submit there is"},
 
 	// Leaves: a leaf that imported anything but the wire types would pull it in everywhere.
 	{"internal/task", []string{"api"}, "the domain has no I/O; it shares state names with the wire"},
 	{"internal/canon", []string{"api"}, "pure functions on bytes; errors carry wire codes"},
+	{"internal/submission", []string{"api", "internal/canon"}, "what a submit may say, for all that take one"},
 	{"internal/telemetry", []string{"api"}, "logging must be usable by all"},
 	{"internal/failpoint", nil, "crash points stand in all packages that promise something"},
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/canon"
+	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/submit"
 )
 
@@ -51,7 +52,7 @@ func (f *form) read(l line) (id string, r submit.Request, bad *api.Error, refuse
 		if !l.ended && !json.Valid(l.text) {
 			return "", r, nil, api.Errorf(api.CodeCutLine, "line %d has no line end and is no whole JSON value", l.number).WithLine(l.number)
 		}
-		return "", r, asError(submit.CanonError(err)), nil
+		return "", r, asError(submission.CanonError(err)), nil
 	}
 	name := "key"
 	if f.name == api.FormOpenAI {

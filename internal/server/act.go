@@ -10,6 +10,7 @@ import (
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/canon"
+	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/submit"
 	"github.com/onefold-dev/onefold/internal/task"
 )
@@ -160,7 +161,7 @@ func (x *exchange) fields(known ...string) (f fields, err error) {
 	}
 	members, err := canon.Members(body)
 	if err != nil {
-		return f, submit.CanonError(err)
+		return f, submission.CanonError(err)
 	}
 	for _, m := range members {
 		if !contains(known, m.Name) {

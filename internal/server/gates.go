@@ -14,7 +14,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/canon"
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/store"
-	"github.com/onefold-dev/onefold/internal/submit"
+	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
@@ -29,7 +29,7 @@ func (x *exchange) strictly(v any, names ...string) error {
 	}
 	members, err := canon.Members(body)
 	if err != nil {
-		return submit.CanonError(err)
+		return submission.CanonError(err)
 	}
 	for _, m := range members {
 		if !slices.Contains(names, m.Name) {

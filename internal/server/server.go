@@ -15,6 +15,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/ingest"
 	"github.com/onefold-dev/onefold/internal/store"
+	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/submit"
 	"github.com/onefold-dev/onefold/internal/wait"
 )
@@ -22,8 +23,8 @@ import (
 // Limits of one request. The longest wait and the body's size are the design's.
 const (
 	maxWait        = 60 * time.Second
-	maxSubmit      = submit.MaxBody
-	maxAct         = submit.MaxBody // a resolve may bring a result
+	maxSubmit      = submission.MaxBytes
+	maxAct         = submission.MaxBytes // a resolve may bring a result
 	bodyTimeout    = 60 * time.Second
 	readTimeout    = 5 * time.Second // of one read from the database
 	headerTimeout  = 10 * time.Second

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/canon"
+	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/submit"
 	"github.com/onefold-dev/onefold/internal/task"
 	"github.com/onefold-dev/onefold/internal/telemetry"
@@ -99,7 +100,7 @@ func (s *Server) submitted(ctx context.Context, x *exchange, got submit.Answer, 
 
 // keyError names the key's header in an error that is about the key.
 func keyError(err error) error {
-	err = submit.CanonError(err)
+	err = submission.CanonError(err)
 	var e *api.Error
 	if errors.As(err, &e) && e.Field == "" && strings.HasPrefix(string(e.Code), "key_") && e.Code != api.CodeKeyReused {
 		return e.WithField(canon.Header)

@@ -16,6 +16,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/outbox"
 	"github.com/onefold-dev/onefold/internal/store"
+	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
@@ -100,7 +101,7 @@ func (s *Service) Resolve(ctx context.Context, a Act, how Resolution) (*task.Row
 		return s.retry(ctx, a, "resolve retry", api.Unknown)
 	case "succeeded":
 		if err := canon.Check(how.Result); err != nil {
-			return nil, CanonError(err)
+			return nil, submission.CanonError(err)
 		}
 	case "failed", "finish":
 	default:

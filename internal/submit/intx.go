@@ -10,6 +10,7 @@ import (
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/store"
+	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
@@ -140,7 +141,7 @@ func (b *inTx) look(ctx context.Context, got map[int]landed) (open []int, err er
 
 // wrong says what is wrong with a new task besides its form.
 func (r Rules) wrong(n *store.New, kind *config.Kind) error {
-	if wrong := wrongTimes(n.RunAt, n.Deadline, time.Now()); wrong != nil {
+	if wrong := submission.WrongTimes(n.RunAt, n.Deadline, time.Now()); wrong != nil {
 		return wrong
 	}
 	if n.Effects == nil || r.Effects == nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/kinds"
 	"github.com/onefold-dev/onefold/internal/outbox"
 	"github.com/onefold-dev/onefold/internal/store"
+	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
@@ -147,16 +148,16 @@ func Check(rules Rules, r Request) (kind string, err error) {
 // prepare checks a request and makes the row it asks for. The id is made here,
 // once, before the first try.
 func prepare(newest Newest, r Request) (*store.New, *config.Kind, error) {
-	p, err := parse(r.Body, r.Keyed)
+	p, err := submission.Parse(r.Body, r.Keyed)
 	if err != nil {
 		return nil, nil, err
 	}
-	if p.key != nil {
-		r.Key, r.KeySent = *p.key, true
+	if p.Key != nil {
+		r.Key, r.KeySent = *p.Key, true
 	}
-	kind, ok := newest(p.kind)
+	kind, ok := newest(p.Kind)
 	if !ok {
-		return nil, nil, api.Errorf(api.CodeUnknownKind, "there is no kind %q", printable(p.kind)).WithField("kind")
+		return nil, nil, api.Errorf(api.CodeUnknownKind, "there is no kind %q", submission.Printable(p.Kind)).WithField("kind")
 	}
 	if err := checkDedupe(p, kind); err != nil {
 		return nil, nil, err
@@ -164,33 +165,33 @@ func prepare(newest Newest, r Request) (*store.New, *config.Kind, error) {
 	if err := checkKey(r, kind); err != nil {
 		return nil, nil, err
 	}
-	if _, err := config.SubmittedEffects(p.effects, config.Opts{}); err != nil {
+	if _, err := config.SubmittedEffects(p.Effects, config.Opts{}); err != nil {
 		return nil, nil, err
 	}
-	if p.kind == "llm.chat" {
-		if err := canon.CheckChat(p.input); err != nil {
-			return nil, nil, CanonError(err)
+	if p.Kind == "llm.chat" {
+		if err := canon.CheckChat(p.Input); err != nil {
+			return nil, nil, submission.CanonError(err)
 		}
 	}
-	sums, err := canon.Sum(p.kind, p.input, p.effects)
+	sums, err := canon.Sum(p.Kind, p.Input, p.Effects)
 	if err != nil {
-		return nil, nil, CanonError(err)
+		return nil, nil, submission.CanonError(err)
 	}
 	return row(r, p, kind, sums), kind, nil
 }
 
-func row(r Request, p *parsed, kind *config.Kind, sums canon.Sums) *store.New {
+func row(r Request, p *submission.Parsed, kind *config.Kind, sums canon.Sums) *store.New {
 	n := &store.New{
 		ID:         task.NewID(),
 		Dedupe:     api.Dedupe(kind.Dedupe.Mode),
 		Provider:   kind.Provider,
 		Queue:      job.Queue(kind.Provider),
-		Priority:   p.priority,
+		Priority:   p.Priority,
 		ConfigHash: kind.Hash(),
 		TraceID:    r.TraceID,
-		BudgetID:   p.budget.ID, BudgetSends: int32(p.budget.Sends),
-		OccurredAt: p.occurredAt, RunAt: p.runAt, Deadline: p.deadline, DeadlineAfter: kind.Deadline,
-		Metadata: p.metadata, Effects: p.effects, Input: p.input,
+		BudgetID:   p.Budget.ID, BudgetSends: int32(p.Budget.Sends),
+		OccurredAt: p.OccurredAt, RunAt: p.RunAt, Deadline: p.Deadline, DeadlineAfter: kind.Deadline,
+		Metadata: p.Metadata, Effects: p.Effects, Input: p.Input,
 		Fingerprint: sums.Fingerprint, FingerprintV: canon.FingerprintVersion, InputHash: sums.Input,
 	}
 	if r.ID != nil {
@@ -199,7 +200,7 @@ func row(r Request, p *parsed, kind *config.Kind, sums canon.Sums) *store.New {
 	if n.Batch = r.Batch; r.Before != nil && (n.Deadline == nil || n.Deadline.After(*r.Before)) {
 		n.Deadline = r.Before
 	}
-	n.Slot = store.Slot{Tenant: r.Tenant, Kind: p.kind, Key: r.Key, Slot: slot(kind, p, n.ID)}
+	n.Slot = store.Slot{Tenant: r.Tenant, Kind: p.Kind, Key: r.Key, Slot: slot(kind, p, n.ID)}
 	return n
 }
 
@@ -242,11 +243,11 @@ func wrongBudget(have, says int32) error {
 
 // slot is the place the key takes (protocols section 1): one while the task is
 // kept or open, one a window of the event's own time, or the task's own.
-func slot(kind *config.Kind, p *parsed, id task.ID) string {
+func slot(kind *config.Kind, p *submission.Parsed, id task.ID) string {
 	switch kind.Dedupe.Mode {
 	case config.DedupeWindow:
 		w := int64(kind.Dedupe.Window / time.Second)
-		return "w" + strconv.FormatInt(w, 10) + ":" + strconv.FormatInt(p.occurredAt.Unix()/w, 10)
+		return "w" + strconv.FormatInt(w, 10) + ":" + strconv.FormatInt(p.OccurredAt.Unix()/w, 10)
 	case config.DedupeNone:
 		return id.String()
 	}
@@ -258,18 +259,18 @@ func checkKey(r Request, kind *config.Kind) error {
 		if kind.Dedupe.Mode == config.DedupeNone {
 			return nil
 		}
-		return CanonError(canon.MissingKey())
+		return submission.CanonError(canon.MissingKey())
 	}
-	return CanonError(canon.CheckKey(r.Key))
+	return submission.CanonError(canon.CheckKey(r.Key))
 }
 
 // checkDedupe lets a request repeat the kind's mode and ask for nothing else.
-func checkDedupe(p *parsed, kind *config.Kind) error {
+func checkDedupe(p *submission.Parsed, kind *config.Kind) error {
 	mode := string(kind.Dedupe.Mode)
-	if p.dedupe != "" && p.dedupe != mode {
+	if p.Dedupe != "" && p.Dedupe != mode {
 		return api.Errorf(api.CodeDedupeMismatch, "the kind %s dedupes by %q", kind.Name, mode).WithField("dedupe")
 	}
-	if kind.Dedupe.Mode == config.DedupeWindow && p.occurredAt == nil {
+	if kind.Dedupe.Mode == config.DedupeWindow && p.OccurredAt == nil {
 		return api.Errorf(api.CodeOccurredRequired, "the kind %s dedupes by the event's own time and needs occurred_at", kind.Name).WithField("occurred_at")
 	}
 	return nil

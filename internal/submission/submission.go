@@ -1,4 +1,6 @@
-package submit
+// Package submission decides what the body of a submit may say. It reads strictly,
+// and its errors name fields, never what stands in them.
+package submission
 
 import (
 	"encoding/json"
@@ -14,91 +16,91 @@ import (
 
 // Limits of a submit. The input's is the design's 8 MiB for a body.
 const (
-	MaxBody     = 8 << 20
+	MaxBytes    = 8 << 20
 	maxMetadata = 16 << 10
 	maxName     = 255
 	maxAhead    = 366 * 24 * time.Hour
 )
 
-// parsed is the body of a submit, checked; input and effects are verbatim
-// sub-slices of the body.
-type parsed struct {
-	keyed      bool    // the body names its key
-	key        *string // nil: it did not
-	kind       string
-	input      []byte
-	effects    []byte
-	metadata   []byte
-	priority   int16
-	runAt      *time.Time
-	deadline   *time.Time
-	occurredAt *time.Time
-	dedupe     string
-	budget     api.Budget
+// Parsed is the body of a submit, checked; Input, Effects and
+// Metadata are verbatim sub-slices of the body.
+type Parsed struct {
+	Keyed      bool    // the body names its key
+	Key        *string // nil: it did not
+	Kind       string
+	Input      []byte
+	Effects    []byte
+	Metadata   []byte
+	Priority   int16
+	RunAt      *time.Time
+	Deadline   *time.Time
+	OccurredAt *time.Time
+	Dedupe     string
+	Budget     api.Budget
 }
 
 var fields = []string{"kind", "input", "effects", "priority", "run_at", "deadline", "occurred_at", "dedupe", "budget", "metadata"}
 
-// parse reads a body strictly, of a keyed request its key among the fields. It
+// Parse reads a body strictly, of a keyed request its key among the fields. It
 // never decodes numbers of the input, and its errors name fields, not values.
-func parse(body []byte, keyed bool) (*parsed, error) {
-	if len(body) > MaxBody {
-		return nil, api.Errorf(api.CodeTooLarge, "the body has %d bytes, %d are allowed", len(body), MaxBody)
+func Parse(body []byte, keyed bool) (*Parsed, error) {
+	if len(body) > MaxBytes {
+		return nil, api.Errorf(api.CodeTooLarge, "the body has %d bytes, %d are allowed", len(body), MaxBytes)
 	}
 	members, err := canon.Members(body)
 	if err != nil {
 		return nil, CanonError(err)
 	}
-	p := &parsed{keyed: keyed, priority: 4}
+	p := &Parsed{Keyed: keyed, Priority: 4}
 	for _, m := range members {
 		if err := p.field(m.Name, m.Value); err != nil {
 			return nil, err
 		}
 	}
-	if p.kind == "" {
+	if p.Kind == "" {
 		return nil, api.Errorf(api.CodeInvalidField, "kind is missing").WithField("kind").WithFix("Name one of the configured kinds, for example \"llm.chat\".")
 	}
-	if p.input == nil {
+	if p.Input == nil {
 		return nil, api.Errorf(api.CodeInvalidField, "input is missing").WithField("input").WithFix("Send the kind's input as a JSON value.")
 	}
 	return p, nil
 }
 
-func (p *parsed) field(name string, v []byte) error {
+func (p *Parsed) field(name string, v []byte) error {
 	var err error
 	switch name {
 	case "key":
-		if !p.keyed {
+		if !p.Keyed {
 			return unknownField(name)
 		}
 		var key string
 		key, err = text(name, v, 0, 4*maxName) // its own grammar is checked with the header's
-		p.key = &key
+		p.Key = &key
 	case "kind":
-		p.kind, err = text(name, v, 1, maxName)
+		p.Kind, err = text(name, v, 1, maxName)
 	case "input":
-		p.input = v
+		p.Input = v
 	case "effects":
 		if v[0] != '[' && string(v) != "null" {
 			return wrong(name, "an array of effects")
 		}
 		if string(v) != "null" {
-			p.effects = v
+			p.Effects = v
 		}
 	case "metadata":
-		p.metadata, err = metadata(v)
+		p.Metadata, err = metadata(v)
 	case "priority":
-		p.priority, err = priority(v)
+		p.Priority, err = priority(v)
 	case "run_at":
-		p.runAt, err = moment(name, v)
+		p.RunAt, err = moment(name, v)
 	case "deadline":
-		p.deadline, err = moment(name, v)
+		p.Deadline, err = moment(name, v)
 	case "occurred_at":
-		p.occurredAt, err = moment(name, v)
+		p.OccurredAt, err = moment(name, v)
 	case "dedupe":
-		p.dedupe, err = text(name, v, 1, maxName)
+		p.Dedupe, err = text(name, v, 1, maxName)
 	case "budget":
-		p.budget, err = budget(v)
+		p.Budget, err = budget(v)
 	default:
 		return unknownField(name)
 	}
@@ -106,7 +108,7 @@ func (p *parsed) field(name string, v []byte) error {
 }
 
 func unknownField(name string) error {
-	e := api.Errorf(api.CodeUnknownField, "the body has a field that does not exist").WithField(printable(name))
+	e := api.Errorf(api.CodeUnknownField, "the body has a field that does not exist").WithField(Printable(name))
 	if name == "key" {
 		return e.WithFix("Send the key as the header Idempotency-Key; only items of a bulk and lines of a batch name it themselves.")
 	}
@@ -118,8 +120,8 @@ func unknownField(name string) error {
 	return e.WithFix("Remove it. The fields are %s.", strings.Join(fields, ", "))
 }
 
-// printable makes a caller's name safe to show.
-func printable(name string) string {
+// Printable makes a caller's name safe to show.
+func Printable(name string) string {
 	if len(name) > 64 {
 		name = strings.ToValidUTF8(name[:64], "") + "…"
 	}
@@ -233,8 +235,8 @@ func CanonError(err error) error {
 	return e
 }
 
-// wrongTimes says what is wrong with the times of a new task.
-func wrongTimes(runAt, deadline *time.Time, now time.Time) error {
+// WrongTimes says what is wrong with the times of a new task.
+func WrongTimes(runAt, deadline *time.Time, now time.Time) error {
 	if runAt != nil && runAt.After(now.Add(maxAhead)) {
 		return wrong("run_at", "within the next 366 days")
 	}
