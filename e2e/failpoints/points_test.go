@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"flag"
 	"net/http"
+	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -74,7 +76,7 @@ var plans = map[failpoint.Point]plan{
 	failpoint.RequeueBeforeCommit:  {process: atWorker},
 	failpoint.HeartbeatBefore:      {process: atWorker},
 	failpoint.IncarnationRegisters: {process: atWorker, nth: 2, bring: (*run).loseTheLease},
-	failpoint.LateBeforeKeep:       {process: atWorker, also: callReturned + "=stall:4s", bring: (*run).overtake},
+	failpoint.LateBeforeKeep:       {process: atWorker, also: callReturned + "=stall:4s@all", bring: (*run).overtake},
 	failpoint.SignOffBefore:        {process: atWorker, bring: (*run).stopGracefully},
 
 	failpoint.ReapBeforeCommit:    {process: atWorker, before: (*run).leaveATaskBehind},
@@ -215,10 +217,16 @@ func (r *run) loseTheLease() {
 // callReturned is where a worker has a reply in its hands.
 const callReturned = string(failpoint.CallAfter)
 
+// badCalls are the calls of the usual work that bring no reply.
+const badCalls = 3
+
 // overtake stops the worker with a reply in its hands, until all that it ran has
 // been taken from it. What it then writes is refused.
 func (r *run) overtake() {
-	proc.Until(r.t, "a reply", func() bool { return r.logged(callReturned + " stall") })
+	proc.Until(r.t, "a reply", func() bool {
+		raw, err := os.ReadFile(r.log)
+		return err == nil && strings.Count(string(raw), callReturned+" stall\n") > badCalls
+	})
 	r.armed.Pause(r.t)
 	r.w.Worker(r.t)
 	proc.Until(r.t, "its tasks are taken", func() bool {

@@ -36,10 +36,10 @@ var Built = map[string]Level{
 	"postgres_fault":    Whole,
 	"webhook_in":        Whole,
 	"batch":             Whole,
-	"upstream_status":   Part,
-	"finish_reason":     Part,
-	"sse":               Part,
-	"retry_after":       Part,
+	"upstream_status":   Whole,
+	"finish_reason":     Whole,
+	"sse":               Whole,
+	"retry_after":       Whole,
 	"transport":         Part,
 	"webhook_out":       Part,
 }
@@ -84,7 +84,18 @@ var Claims = []Claim{
 	{Test: "e2e.TestRaceCases", Level: Whole, Cases: ids("C024 C025 C027")},
 	{Test: "e2e.TestReplyLost", Level: Whole, Cases: ids("C022")},
 	{Test: "e2e.TestUpstreamCases", Level: Whole, Cases: ids("C061 C062 C065 C066 C068 C069 C076 C078")}, // storage
+	{Test: "e2e.TestTransportCases", Level: Whole, Cases: ids("C167 C168 C169 C171 C172 C173")},          // C170 needs a name server of the process's own
 	{Test: "e2e.TestRescueBelowTimeout", Level: Whole, Cases: ids("C261")},
+	{
+		Test:  "e2e.TestProviderCases",
+		Level: Whole,
+		Cases: slices.Concat(
+			ids("C080 C081 C083 C084 C085 C086 C087 C088 C089 C090 C091 C092 C093 C094 C095 C096 C097 C098 C099 C100 C101 C102 C103 C104 C105 C106 C107 C108 C109"), // upstream_status
+			ids("C110 C111 C112 C113 C115"), // finish_reason
+			ids("C116 C117 C118 C119 C120 C121 C122 C123 C124 C125 C126 C127 C128 C129 C130 C131 C132 C134 C135"),                                              // retry_after
+			ids("C136 C137 C138 C140 C141 C142 C143 C144 C145 C146 C147 C148 C149 C150 C151 C152 C153 C154 C155 C156 C157 C158 C159 C160 C161 C163 C164 C166"), // sse
+		),
+	},
 	{
 		// A worker with its real client against scripted servers: state, calls, ledger.
 		Test:  "internal/worker.TestUpstreamCases",

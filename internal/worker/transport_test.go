@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -102,38 +103,17 @@ func idleConnectionClosed(t *testing.T) {
 	}
 }
 
-// An HTTP/2 server that says goodbye and still answers the stream it accepted.
+// An HTTP/2 server that says goodbye and still answers the stream it accepted,
+// once the client has shown that it read the goodbye.
 func goAwayAnswers(t *testing.T) {
 	u := &upstream{}
-	inCall, proceed := make(chan struct{}), make(chan struct{})
-	var proto atomic.Value
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		u.calls.Add(1)
-		proto.Store(r.Proto)
-		close(inCall)
-		<-proceed
-		answerWell(w, r)
-	}))
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	roots := srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-	u.start(t, "60s", srv.URL, &wire.Opts{TLS: &tls.Config{RootCAs: roots}})
-	id := u.put("k", "x")
-	done := make(chan struct{})
-	go func() {
-		u.p.Work(context.Background(), id)
-		close(done)
-	}()
-	<-inCall
-	down := make(chan struct{})
-	srv.Config.RegisterOnShutdown(func() { close(down) }) // beside the function that sends GOAWAY
-	go func() { _ = srv.Config.Shutdown(context.Background()) }()
-	<-down
-	close(proceed)
-	<-done
-	if r := u.row(id); r.State != api.Succeeded || u.calls.Load() != 1 || proto.Load() != "HTTP/2.0" {
-		t.Errorf("got %s %s after %d calls over %v", r.State, r.ErrorMessage, u.calls.Load(), proto.Load())
+	config, pem := providertest.Certificate(t)
+	s := providertest.ServeGoAway(t, config, goodReply)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	u.start(t, "60s", "https://"+s.Addr(), &wire.Opts{TLS: &tls.Config{RootCAs: roots}})
+	if r := u.work(u.put("k", "x"), 1); r.State != api.Succeeded || s.Calls.Load() != 1 || s.Answered.Load() != 1 {
+		t.Errorf("got %s %s after %d calls, %d answered after the goodbye", r.State, r.ErrorMessage, s.Calls.Load(), s.Answered.Load())
 	}
 }
 
