@@ -68,6 +68,7 @@ var rules = []rule{
 	{"internal/provider", nil, "the contract and the failure table: no storage"},
 	{"internal/provider/*", []string{"internal/provider", "internal/provider/wire", "internal/provider/delta", "internal/provider/dialect", "internal/egress"}, "a provider gets a request and returns a response or a classed error; never a row or a transaction"},
 	{"internal/submit", []string{"internal/store", "internal/gate", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox"}, "what a caller may ask needs no provider and no worker"},
+	{"internal/review", []string{"internal/store", "internal/job", "internal/submit", "internal/outbox"}, "what a person decides is one act on one row, through what moves that row anyway"},
 	{"internal/worker", []string{"internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/provider", "internal/gate"}, "an attempt never submits"},
 	{"internal/upkeep", []string{"internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/gate"}, "sweeps judge by rows alone, not by what a worker remembers"},
 	{"internal/doctor", []string{"internal/store", "internal/config", "internal/kinds"}, "checks look and change nothing"},
@@ -98,7 +99,7 @@ var rules = []rule{
 }
 
 var serving = []string{
-	"internal/submit", "internal/ingest", "internal/batch", "internal/outbox", "internal/wait", "internal/store",
+	"internal/submit", "internal/review", "internal/ingest", "internal/batch", "internal/outbox", "internal/wait", "internal/store",
 	"internal/auth", "internal/config", "internal/kinds", "internal/gate",
 }
 
@@ -113,7 +114,8 @@ var mayBegin = map[string]string{
 	"internal/submit": "one row a key; cancel, retry, reopen, resolve",
 	"internal/worker": "claim, finish, re-enqueue",
 	"internal/outbox": "mark and outcome of a delivery",
-	"internal/upkeep": "reaper, sweep, purge",
+	"internal/review": "a person's act on an effect and its audit entry",
+	"internal/upkeep": "reaper, sweep, reconciler, purge",
 	"internal/batch":  "a piece of a batch",
 	"internal/auth":   "a key and its audit entry",
 	"internal/gate":   "an operator's hold or release and its audit entry; a process's share of what is bounded",

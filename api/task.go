@@ -33,7 +33,8 @@ type Task struct {
 	Usage        *Usage          `json:"usage,omitempty"`
 	BatchID      string          `json:"batch_id,omitempty"` // the batch whose line made it
 	TraceID      string          `json:"trace_id,omitempty"`
-	ParentID     string          `json:"parent_id,omitempty"` // the task that this one follows
+	ParentID     string          `json:"parent_id,omitempty"`    // the task that this one follows
+	DuplicateOf  string          `json:"duplicate_of,omitempty"` // the task that a person says this one repeats
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
 	Queue        *Queue          `json:"queue,omitempty"`
 	Cancel       *Cancelling     `json:"cancel,omitempty"` // in the answer to a cancel
@@ -104,11 +105,13 @@ type Effect struct {
 	Destination string      `json:"destination,omitempty"`
 	Reference   string      `json:"reference,omitempty"` // what the receiver knows it by where that is not its id; the follow-up task of type task
 	State       EffectState `json:"state"`
+	Epoch       int64       `json:"epoch"` // to be sent back with redeliver, discard and resolve
 	Attempts    int         `json:"attempts"`
 	NextAt      *time.Time  `json:"next_at,omitempty"`
 	CreatedAt   time.Time   `json:"created_at"`
 	FinishedAt  *time.Time  `json:"finished_at,omitempty"`
 	Error       *TaskError  `json:"error,omitempty"`
+	Deliveries  []Delivery  `json:"deliveries,omitempty"` // in a list of a task's effects, oldest first
 }
 
 // Scope is what an API key may do.

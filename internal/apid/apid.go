@@ -17,6 +17,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/ingest"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/outbox"
+	"github.com/onefold-dev/onefold/internal/review"
 	"github.com/onefold-dev/onefold/internal/server"
 	"github.com/onefold-dev/onefold/internal/submit"
 	"github.com/onefold-dev/onefold/internal/wait"
@@ -38,16 +39,18 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 		return err
 	}
 	gate.TellUnserved(ctx, app.Pool, app.Log)
+	effects := outbox.New(outbox.Opts{Config: app.Kinds.Config()})
 	submits := submit.New(submit.Config{
-		Pool: app.Pool, Kinds: app.Kinds, Outbox: outbox.New(outbox.Opts{Config: app.Kinds.Config()}), Notifier: notifier, Log: app.Log, Gates: gates,
+		Pool: app.Pool, Kinds: app.Kinds, Outbox: effects, Notifier: notifier, Log: app.Log, Gates: gates,
 	})
 	defer submits.Close()
 	webhooks := ingest.New(ingest.Config{Sources: app.Kinds.Config().Sources, Submit: submits, DB: app.Pool, Log: app.Log})
 	defer webhooks.Close()
 	batches := batch.New(batch.Config{Pool: app.Pool, Kinds: app.Kinds, Submit: submits, Notifier: notifier, Log: app.Log})
+	reviews := review.New(review.Config{Pool: app.Pool, Submit: submits, Outbox: effects, Notifier: notifier, Log: app.Log})
 	waiter := wait.New(wait.Config{Pool: app.Pool, Connect: app.Direct, Log: app.Log})
 	s, err := server.New(server.Config{
-		DB: app.Pool, Submit: submits, Batches: batches, Auth: auth.New(app.Pool), Wait: waiter, Log: app.Log, Ready: app.Ready, Ingest: webhooks, Gates: gates,
+		DB: app.Pool, Submit: submits, Batches: batches, Review: reviews, Auth: auth.New(app.Pool), Wait: waiter, Log: app.Log, Ready: app.Ready, Ingest: webhooks, Gates: gates,
 		Version: boot.Version, Stopping: ctx,
 	})
 	if err != nil {

@@ -25,6 +25,9 @@ const (
 	ResolveBeforeCommit Point = "submit.resolve_before_commit"
 	ActAfterCommit      Point = "submit.act_after_commit"
 
+	EffectActBeforeCommit Point = "review.act_before_commit"
+	EffectActAfterCommit  Point = "review.act_after_commit"
+
 	WorkFetched          Point = "worker.fetched"
 	ClaimBeforeUpdate    Point = "worker.claim_before_update"
 	ClaimBeforeCommit    Point = "worker.claim_before_commit"
@@ -78,7 +81,7 @@ const (
 // Points lists every point there is.
 var Points = []Point{
 	SubmitBeforeInsert, SubmitAfterInsert, SubmitAfterCommit, SubmitBeforeNotify,
-	ReopenBeforeCommit, CancelBeforeCommit, ResolveBeforeCommit, ActAfterCommit,
+	ReopenBeforeCommit, CancelBeforeCommit, ResolveBeforeCommit, ActAfterCommit, EffectActBeforeCommit, EffectActAfterCommit,
 	WorkFetched, ClaimBeforeUpdate, ClaimBeforeCommit, ClaimAfterCommit,
 	DispatchBeforeMark, DispatchAfterMark,
 	JobStarted, JobBeforeStore, JobAfterStore, CallAfter,

@@ -49,6 +49,19 @@ func (o *Outbox) runSQL(ctx context.Context, tx pgx.Tx, e *config.RenderedEffect
 	return &EffectError{Name: e.Name, Code: CodeSQLFailed, Message: message(err), Permanent: !transient(tx, err), err: err}
 }
 
+// RunStored executes an sql effect that failed with its outcome, as it was stored then, in the caller's transaction,
+// which goes on whatever comes of it.
+func (o *Outbox) RunStored(ctx context.Context, tx pgx.Tx, name string, body []byte) *EffectError {
+	var stored struct {
+		Statement string          `json:"statement"`
+		Args      json.RawMessage `json:"args"`
+	}
+	if err := json.Unmarshal(body, &stored); err != nil || stored.Statement == "" {
+		return &EffectError{Name: name, Code: CodeSQLFailed, Message: "the statement was not stored", Permanent: true}
+	}
+	return o.runSQL(ctx, tx, &config.RenderedEffect{Name: name, Statement: stored.Statement, Args: stored.Args}, false)
+}
+
 // errEnded says that a statement committed or rolled back the transaction it was a part of.
 var errEnded = api.Errorf(CodeSQLFailed, "the statement ended the transaction it was to be a part of")
 

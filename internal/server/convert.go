@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/onefold-dev/onefold/api"
@@ -46,7 +47,7 @@ func strongTag(hash []byte) string { return `"` + hex.EncodeToString(hash) + `"`
 func wireEffect(e store.Effect) api.Effect {
 	w := api.Effect{
 		ID: e.ID.String(), TaskID: e.TaskID.String(), Run: int(e.Run), Name: e.Name, Type: e.Type, Destination: e.Destination,
-		Reference: e.Reference, State: e.State, Attempts: int(e.Attempts), CreatedAt: e.CreatedAt.UTC(), FinishedAt: utc(e.FinishedAt),
+		Reference: e.Reference, State: e.State, Epoch: e.Epoch, Attempts: int(e.Attempts), CreatedAt: e.CreatedAt.UTC(), FinishedAt: utc(e.FinishedAt),
 	}
 	if e.State == api.EffectWaiting {
 		w.NextAt = utc(e.NextAt) // none while it waits for another of its order
@@ -58,3 +59,16 @@ func wireEffect(e store.Effect) api.Effect {
 	}
 	return w
 }
+
+// wireDelivery is a try at an effect as callers see it.
+func wireDelivery(d store.Delivery) api.Delivery {
+	return api.Delivery{
+		Epoch: d.Epoch, Number: int(d.Number), Outcome: d.Outcome, Status: d.Status, Code: d.Code, Message: d.Message,
+		StartedAt: d.StartedAt.UTC(), ClosedAt: utc(d.ClosedAt), TotalMS: int64(d.TotalMS), Answer: d.Answer, AnswerStatus: d.AnswerStatus,
+		LateAt: utc(d.LateAt), LateOutcome: d.LateOutcome, LateStatus: d.LateStatus,
+		Reply: text(d.Reply), ReplyBytes: d.ReplyBytes,
+	}
+}
+
+// text is what a receiver said, as far as JSON can hold it.
+func text(b []byte) string { return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\uFFFD") }

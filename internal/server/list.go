@@ -164,9 +164,18 @@ func (s *Server) effects(ctx context.Context, x *exchange, in *ByID) (*answer, e
 	if err != nil {
 		return nil, err
 	}
+	tries, err := store.DeliveriesOfTask(ctx, s.DB, x.who.Tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	of := map[task.ID][]api.Delivery{}
+	for _, d := range tries {
+		of[d.EffectID] = append(of[d.EffectID], wireDelivery(d))
+	}
 	page := api.List[api.Effect]{Items: make([]api.Effect, len(rows))}
 	for i, e := range rows {
 		page.Items[i] = wireEffect(e)
+		page.Items[i].Deliveries = of[e.ID]
 	}
 	return jsonAnswer(http.StatusOK, page)
 }

@@ -102,7 +102,7 @@ func (s *Server) routes() {
 	// Callers and operators: what became of a task's side effects.
 	serve(s, route{
 		method: http.MethodGet, path: "/v1/tasks/{id}/effects", id: "listTaskEffects", scopes: may(api.ScopeRead), resource: "tasks",
-		summary: "List a task's side effects", doc: "The side effects of all its runs, oldest first.",
+		summary: "List a task's side effects", doc: "The side effects of all its runs, oldest first, each with its deliveries; what a delivery reported too late stands beside it and changed nothing.",
 		answers: is{200: listOf[api.Effect]("The effects."), 404: refused, 410: refused},
 	}, s.effects)
 
@@ -125,6 +125,7 @@ func (s *Server) routes() {
 	}, s.ingest)
 
 	s.batchRoutes()
+	s.reviewRoutes()
 
 	// Operators: stop submits, claims or retries of a tenant, kind, provider or destination.
 	serve(s, route{

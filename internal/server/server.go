@@ -14,6 +14,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/batch"
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/ingest"
+	"github.com/onefold-dev/onefold/internal/review"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/submit"
@@ -38,6 +39,7 @@ type Config struct {
 	DB      store.DBTX // for reading
 	Submit  *submit.Service
 	Batches *batch.Service
+	Review  *review.Service
 	Auth    *auth.Auth
 	Wait    *wait.Waiter
 	Log     *slog.Logger
@@ -66,8 +68,8 @@ type Server struct {
 
 // New makes a Server.
 func New(c Config) (*Server, error) {
-	if c.DB == nil || c.Submit == nil || c.Batches == nil || c.Auth == nil || c.Wait == nil || c.Log == nil || c.Ready == nil {
-		return nil, errors.New("server: DB, Submit, Batches, Auth, Wait, Log and Ready are required")
+	if c.DB == nil || c.Submit == nil || c.Batches == nil || c.Review == nil || c.Auth == nil || c.Wait == nil || c.Log == nil || c.Ready == nil {
+		return nil, errors.New("server: DB, Submit, Batches, Review, Auth, Wait, Log and Ready are required")
 	}
 	if c.Stopping == nil {
 		c.Stopping = context.Background()

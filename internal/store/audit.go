@@ -3,7 +3,11 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // AuditEntry is one act of a person: who did what to which thing, and why.
@@ -56,4 +60,55 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
 		return fmt.Errorf("audit: %w", err)
 	}
 	return nil
+}
+
+// ActDone reads the details of the act that was done to a target when it stood
+// at that epoch, nil where there was none: an act that comes again is answered
+// by what it did the first time.
+func ActDone(ctx context.Context, db DBTX, targetType, targetID string, epoch int64) (action string, details map[string]string, err error) {
+	err = db.QueryRow(ctx, `
+SELECT a.action, a.details
+FROM onefold.audit AS a
+WHERE a.target_type = $1 AND a.target_id = $2 AND a.details ->> 'epoch' = $3::text
+ORDER BY a.id DESC
+LIMIT 1`, targetType, targetID, fmt.Sprint(epoch)).Scan(&action, &details)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil, nil
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("look for an earlier act: %w", err)
+	}
+	return action, details, nil
+}
+
+// Acted is an entry as it is read.
+type Acted struct {
+	At             time.Time
+	Actor          string
+	Action, Reason string
+}
+
+// Acts reads what people did to a target, oldest first, the newest hundred.
+func Acts(ctx context.Context, db DBTX, targetType, targetID string) ([]Acted, error) {
+	rows, err := db.Query(ctx, `
+SELECT at, actor, action, reason
+FROM (
+    SELECT *
+    FROM onefold.audit AS a
+    WHERE a.target_type = $1 AND a.target_id = $2
+    ORDER BY a.id DESC
+    LIMIT 100
+) AS few
+ORDER BY id`, targetType, targetID)
+	if err != nil {
+		return nil, fmt.Errorf("read acts: %w", err)
+	}
+	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Acted, error) {
+		var a Acted
+		return a, row.Scan(&a.At, &a.Actor, &a.Action, &a.Reason)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read acts: %w", err)
+	}
+	return out, nil
 }

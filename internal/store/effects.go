@@ -131,15 +131,21 @@ type Effect struct {
 	ErrorMessage string
 }
 
+const selectEffects = `
+SELECT id, task_id, tenant, run, name, outcome, type, coalesce(destination, ''), created_at, state, epoch, nullif(next_at, 'infinity'),
+       coalesce(reference, ''), attempts, unclear, finished_at, coalesce(error_code, ''), coalesce(error_message, '')
+FROM onefold.effects`
+
 // EffectsOfTask reads the effects of a tenant's task, oldest first. An empty
 // tenant is an instance key's: it sees every tenant.
 func EffectsOfTask(ctx context.Context, db DBTX, tenant string, id task.ID) ([]Effect, error) {
-	rows, err := db.Query(ctx, `
-SELECT id, task_id, tenant, run, name, outcome, type, coalesce(destination, ''), created_at, state, epoch, nullif(next_at, 'infinity'),
-       coalesce(reference, ''), attempts, unclear, finished_at, coalesce(error_code, ''), coalesce(error_message, '')
-FROM onefold.effects
+	rows, err := db.Query(ctx, selectEffects+`
 WHERE task_id = $1 AND ($2 = '' OR tenant = $2)
 ORDER BY id`, id, tenant)
+	return collectEffects(rows, err)
+}
+
+func collectEffects(rows pgx.Rows, err error) ([]Effect, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read effects: %w", err)
 	}

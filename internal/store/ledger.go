@@ -50,12 +50,9 @@ type Attempt struct {
 // mostAttempts bounds what is read for one task: the newest ones.
 const mostAttempts = 1000
 
-// Attempts reads the attempts of a tenant's task, oldest first, with at most
-// partial bytes of what had come of a cut reply. An empty tenant is an instance
-// key's: it sees every tenant.
-func Attempts(ctx context.Context, db DBTX, tenant string, id task.ID, partial int) ([]Attempt, error) {
-	rows, err := db.Query(ctx, `
-SELECT a.epoch, a.run, a.number, coalesce(a.outcome, ''), a.counted, a.provider, coalesce(a.model, ''), coalesce(a.code, ''),
+// attemptColumns are those of scanAttempt; $3 is how much is read of a cut reply.
+const attemptColumns = `
+a.epoch, a.run, a.number, coalesce(a.outcome, ''), a.counted, a.provider, coalesce(a.model, ''), coalesce(a.code, ''),
        coalesce(a.message, ''), coalesce(a.status, 0), coalesce(a.phase, ''), coalesce(a.request_id, ''),
        coalesce(a.provider_job, ''), a.claimed_at, a.dispatched_at, a.closed_at, coalesce(a.connect_ms, 0)::bigint,
        coalesce(a.first_byte_ms, 0)::bigint, coalesce(a.total_ms, 0)::bigint, coalesce(a.bytes, 0), a.input_tokens,
@@ -65,7 +62,14 @@ SELECT a.epoch, a.run, a.number, coalesce(a.outcome, ''), a.counted, a.provider,
        array_remove(ARRAY[
            CASE WHEN a.partial IS NOT NULL THEN 'partial' END, CASE WHEN a.reply IS NOT NULL THEN 'reply' END,
            CASE WHEN a.late_result IS NOT NULL THEN 'late_result' END,
-           CASE WHEN a.kept_result IS NOT NULL THEN 'kept_result' END], NULL)
+           CASE WHEN a.kept_result IS NOT NULL THEN 'kept_result' END], NULL)`
+
+// Attempts reads the attempts of a tenant's task, oldest first, with at most
+// partial bytes of what had come of a cut reply. An empty tenant is an instance
+// key's: it sees every tenant.
+func Attempts(ctx context.Context, db DBTX, tenant string, id task.ID, partial int) ([]Attempt, error) {
+	rows, err := db.Query(ctx, `
+SELECT `+attemptColumns+`
 FROM (
     SELECT *
     FROM onefold.attempts
@@ -85,6 +89,44 @@ ORDER BY a.epoch`, id, tenant, partial, mostAttempts)
 	}
 	return out, nil
 }
+
+// LastAttempts reads the newest attempt of each task, without the text of a cut
+// reply.
+func LastAttempts(ctx context.Context, db DBTX, ids []task.ID) (map[task.ID]Attempt, error) {
+	rows, err := db.Query(ctx, `
+SELECT a.task_id,`+attemptColumns+`
+FROM unnest($1::uuid[]) AS t (id)
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM onefold.attempts AS a
+    WHERE a.task_id = t.id
+    ORDER BY a.epoch DESC
+    LIMIT $2
+) AS a`, ids, 1, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read last attempts: %w", err)
+	}
+	defer rows.Close()
+	out := map[task.ID]Attempt{}
+	for rows.Next() {
+		var id task.ID
+		a, err := scanAttempt(behind{rows, &id})
+		if err != nil {
+			return nil, fmt.Errorf("read last attempts: %w", err)
+		}
+		out[id] = a
+	}
+	return out, rows.Err()
+}
+
+// behind is a row whose first column is an id.
+type behind struct {
+	pgx.Rows
+	id *task.ID
+}
+
+// Scan reads the id and the rest.
+func (b behind) Scan(to ...any) error { return b.Rows.Scan(append([]any{b.id}, to...)...) }
 
 func scanAttempt(row pgx.CollectableRow) (Attempt, error) {
 	var a Attempt

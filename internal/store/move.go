@@ -149,6 +149,28 @@ func MoveTasks(ctx context.Context, tx DBTX, moves []Move) (map[task.ID]bool, er
 	return moved, nil
 }
 
+// LetFailed makes the failure of a task, locked, one for good: a person says that
+// nobody runs it again.
+func LetFailed(ctx context.Context, tx DBTX, id task.ID, epoch int64) error {
+	_, err := tx.Exec(ctx, `
+UPDATE onefold.tasks
+SET error_permanent = true,
+    epoch = epoch + 1
+WHERE id = $1 AND state = 'failed' AND NOT error_permanent AND epoch = $2`, id, epoch)
+	if err != nil {
+		return fmt.Errorf("let a task stay failed: %w", err)
+	}
+	return nil
+}
+
+// MarkDuplicate notes that a task, locked, repeats another one.
+func MarkDuplicate(ctx context.Context, tx DBTX, id, of task.ID) error {
+	if _, err := tx.Exec(ctx, `UPDATE onefold.tasks SET duplicate_of = $2 WHERE id = $1`, id, of); err != nil {
+		return fmt.Errorf("mark a duplicate: %w", err)
+	}
+	return nil
+}
+
 // RequestCancel flags a running task; whoever moves it next honours the flag.
 func RequestCancel(ctx context.Context, tx DBTX, id task.ID, epoch int64) (bool, error) {
 	tag, err := tx.Exec(ctx, `

@@ -21,7 +21,7 @@ t.state, t.run, t.epoch, t.owner, t.token, t.job_id, t.attempts, t.total_attempt
 t.unclear, t.cancel_requested, t.run_at, t.deadline, t.created_at, t.virtual_at, t.started_at, t.finished_at,
 t.expires_at, t.payload_purged_at, t.input_tokens, t.cached_tokens, t.output_tokens, t.reasoning_tokens,
 coalesce(t.cost::text, ''), t.billed, coalesce(t.finish_reason, ''), t.truncated, coalesce(t.error_code, ''),
-coalesce(t.error_message, ''), t.error_permanent, t.result_hash, coalesce(t.last_error, ''), t.same, t.reported, clock_timestamp()`
+coalesce(t.error_message, ''), t.error_permanent, t.result_hash, coalesce(t.last_error, ''), t.same, t.reported, t.duplicate_of, clock_timestamp()`
 
 func taskTargets(r *task.Row) []any {
 	return []any{
@@ -31,7 +31,7 @@ func taskTargets(r *task.Row) []any {
 		&r.Unclear, &r.CancelRequested, &r.RunAt, &r.Deadline, &r.CreatedAt, &r.VirtualAt, &r.StartedAt, &r.FinishedAt,
 		&r.ExpiresAt, &r.PayloadPurgedAt, &r.Usage.InputTokens, &r.Usage.CachedTokens, &r.Usage.OutputTokens, &r.Usage.ReasoningTokens,
 		&r.Usage.Cost, &r.Usage.Billed, &r.FinishReason, &r.Truncated, &r.ErrorCode,
-		&r.ErrorMessage, &r.ErrorPermanent, &r.ResultHash, &r.LastError, &r.Same, &r.Reported, &r.Now,
+		&r.ErrorMessage, &r.ErrorPermanent, &r.ResultHash, &r.LastError, &r.Same, &r.Reported, &r.DuplicateOf, &r.Now,
 	}
 }
 

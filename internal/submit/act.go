@@ -3,8 +3,10 @@ package submit
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,6 +31,8 @@ type Act struct {
 	Reason    string
 	Actor     string
 	RequestID string
+
+	said string // what a resolution brought with it, for the audit
 }
 
 // Resolution is what a person, or a check, says of a task: succeeded with the
@@ -40,19 +44,34 @@ type Resolution struct {
 	Message string
 }
 
+// digest stands for what a resolution brings with it, so that the same one is
+// known again.
+func (how Resolution) digest() string {
+	if how.Result == nil && how.Message == "" {
+		return ""
+	}
+	sum := sha256.Sum256(append([]byte(how.Message+"\x00"), how.Result...))
+	return hex.EncodeToString(sum[:])
+}
+
 // Cancel stops a task that has not settled: pending and unknown become
 // cancelled at once, running is flagged and whoever moves it next honours the
 // flag. Cancelling twice is no error; a finished task answers conflict.
 func (s *Service) Cancel(ctx context.Context, a Act) (*task.Row, error) {
 	return s.act(ctx, a, failpoint.CancelBeforeCommit, func(ctx context.Context, tx pgx.Tx, r *task.Row) ([]string, error) {
-		switch r.State {
-		case api.Cancelled:
+		if r.State == api.Cancelled {
 			return nil, nil
+		}
+		from := r.State
+		if a.Epoch != nil && *a.Epoch != r.Epoch {
+			return nil, moved(a, r)
+		}
+		switch r.State {
 		case api.Running:
 			if _, err := store.RequestCancel(ctx, tx, r.ID, r.Epoch); err != nil {
 				return nil, err
 			}
-			return nil, s.audit(ctx, tx, a, r, "cancel")
+			return nil, s.audit(ctx, tx, a, r, "cancel", from)
 		case api.Pending, api.Unknown:
 			m := store.Stay(r)
 			m.To, m.NewEpoch, m.Cancel = api.Cancelled, r.Epoch+1, true
@@ -60,7 +79,7 @@ func (s *Service) Cancel(ctx context.Context, a Act) (*task.Row, error) {
 			if err != nil {
 				return nil, err
 			}
-			return queues, s.audit(ctx, tx, a, r, "cancel")
+			return queues, s.audit(ctx, tx, a, r, "cancel", from)
 		}
 		return nil, tooLate(r)
 	})
@@ -72,26 +91,28 @@ func (s *Service) Retry(ctx context.Context, a Act) (*task.Row, error) {
 	return s.retry(ctx, a, "retry", api.Unknown, api.Failed)
 }
 
-func (s *Service) retry(ctx context.Context, a Act, action string, from ...api.State) (*task.Row, error) {
+func (s *Service) retry(ctx context.Context, a Act, action string, legal ...api.State) (*task.Row, error) {
 	return s.act(ctx, a, failpoint.ResolveBeforeCommit, func(ctx context.Context, tx pgx.Tx, r *task.Row) ([]string, error) {
-		if err := a.seen(r); err != nil {
+		if done, err := a.seen(ctx, tx, r, action, ""); done || err != nil {
 			return nil, err
 		}
-		if !slices.Contains(from, r.State) {
+		if !slices.Contains(legal, r.State) {
 			if action == "retry" {
 				return nil, conflict(r, "a %s task cannot be retried", r.State)
 			}
 			return nil, conflict(r, "a %s task has nothing to resolve", r.State)
 		}
+		from := r.State
 		queue, err := rerun(ctx, tx, r, r.ConfigHash, r.Provider)
 		if err != nil {
 			return nil, err
 		}
-		return []string{queue}, s.audit(ctx, tx, a, r, action)
+		return []string{queue}, s.audit(ctx, tx, a, r, action, from)
 	})
 }
 
-// Resolve settles an unknown task by a person's word, or runs it again.
+// Resolve settles an unknown task by a person's word, or runs it again. Failed
+// is also said of a task that failed by the system's fault: it then stays so.
 func (s *Service) Resolve(ctx context.Context, a Act, how Resolution) (*task.Row, error) {
 	if a.Reason == "" {
 		return nil, api.Errorf(api.CodeInvalidField, "reason is missing").WithField("reason").WithFix("Say in a few words how you know.")
@@ -108,8 +129,16 @@ func (s *Service) Resolve(ctx context.Context, a Act, how Resolution) (*task.Row
 		return nil, api.Errorf(api.CodeInvalidField, "action is not succeeded, failed, retry or finish").WithField("action")
 	}
 	return s.act(ctx, a, failpoint.ResolveBeforeCommit, func(ctx context.Context, tx pgx.Tx, r *task.Row) ([]string, error) {
-		if err := a.seen(r); err != nil {
+		said := how.digest()
+		if done, err := a.seen(ctx, tx, r, "resolve "+how.Action, said); done || err != nil {
 			return nil, err
+		}
+		a.said = said
+		if r.State == api.Failed && !r.Permanent() && how.Action == "failed" {
+			if err := store.LetFailed(ctx, tx, r.ID, r.Epoch); err != nil {
+				return nil, err
+			}
+			return nil, s.audit(ctx, tx, a, r, "resolve failed", r.State)
 		}
 		if r.State != api.Unknown {
 			return nil, conflict(r, "a %s task has nothing to resolve", r.State)
@@ -122,7 +151,7 @@ func (s *Service) Resolve(ctx context.Context, a Act, how Resolution) (*task.Row
 		if err != nil {
 			return nil, err
 		}
-		return queues, s.audit(ctx, tx, a, r, "resolve "+how.Action)
+		return queues, s.audit(ctx, tx, a, r, "resolve "+how.Action, api.Unknown)
 	})
 }
 
@@ -315,10 +344,18 @@ func (s *Service) actOnce(ctx context.Context, a Act, point failpoint.Point,
 	return queues, settled, err
 }
 
-func (s *Service) audit(ctx context.Context, tx pgx.Tx, a Act, r *task.Row, action string) error {
+// audit notes an act; from is the state it found the task in.
+func (s *Service) audit(ctx context.Context, tx pgx.Tx, a Act, r *task.Row, action string, from api.State) error {
+	details := map[string]string{"from": string(from)}
+	if a.Epoch != nil {
+		details["epoch"] = strconv.FormatInt(*a.Epoch, 10)
+	}
+	if a.said != "" {
+		details["said"] = a.said
+	}
 	return store.InsertAudit(ctx, tx, store.AuditEntry{
 		Tenant: r.Tenant, Actor: a.Actor, Action: action, TargetType: "task", TargetID: r.ID.String(),
-		Reason: a.Reason, RequestID: a.RequestID, Details: map[string]string{"from": string(r.State)},
+		Reason: a.Reason, RequestID: a.RequestID, Details: details,
 	})
 }
 
@@ -342,15 +379,28 @@ func conflict(r *task.Row, format string, args ...any) *api.Error {
 	return e
 }
 
-// seen refuses an act decided on another state of the task than it has.
-func (a Act) seen(r *task.Row) error {
+// seen refuses an act decided on another state of the task than it has, but for
+// the same act that was done to that state before: done then says that it
+// stands. said is what the act brings with it.
+func (a Act) seen(ctx context.Context, tx pgx.Tx, r *task.Row, action, said string) (done bool, err error) {
 	if a.Epoch == nil {
-		return api.Errorf(api.CodeInvalidField, "epoch is missing").WithField("epoch").WithFix("Send the epoch of the task you read, so that nothing is decided on an old state.")
+		return false, api.Errorf(api.CodeInvalidField, "epoch is missing").WithField("epoch").WithFix("Send the epoch of the task you read, so that nothing is decided on an old state.")
 	}
-	if *a.Epoch != r.Epoch {
-		return conflict(r, "the task is at epoch %d, the act is for %d", r.Epoch, *a.Epoch)
+	if *a.Epoch == r.Epoch {
+		return false, nil
 	}
-	return nil
+	was, details, err := store.ActDone(ctx, tx, "task", r.ID.String(), *a.Epoch)
+	if err != nil {
+		return false, err
+	}
+	if was == action && details["said"] == said {
+		return true, nil
+	}
+	return false, moved(a, r)
+}
+
+func moved(a Act, r *task.Row) error {
+	return conflict(r, "the task is at epoch %d, the act is for %d", r.Epoch, *a.Epoch)
 }
 
 // effectError tells a person which effect keeps a task from succeeding.

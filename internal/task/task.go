@@ -35,6 +35,7 @@ type Row struct {
 	ConfigHash  string
 	TraceID     string
 	ParentID    *ID
+	DuplicateOf *ID // a person says that it repeats this one
 	BatchID     *ID
 	BudgetID    string
 	BudgetSends int32

@@ -20,6 +20,9 @@ func (r *Row) Wire() *api.Task {
 	if r.ParentID != nil {
 		t.ParentID = r.ParentID.String()
 	}
+	if r.DuplicateOf != nil {
+		t.DuplicateOf = r.DuplicateOf.String()
+	}
 	if r.BatchID != nil {
 		t.BatchID = r.BatchID.String()
 	}
