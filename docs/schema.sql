@@ -304,6 +304,9 @@ CREATE TABLE onefold.effects (
     order_key text,
     order_seq bigint,
     asked smallint DEFAULT 0 NOT NULL,
+    compensations smallint DEFAULT 0 NOT NULL,
+    stuck_for timestamp with time zone,
+    stuck_at timestamp with time zone,
     CONSTRAINT effects_outcome_check CHECK ((outcome = ANY (ARRAY['succeeded'::text, 'failed'::text, 'unknown'::text, 'cancelled'::text]))),
     CONSTRAINT effects_owned CHECK ((((state = 'delivering'::text) = (owner IS NOT NULL)) AND ((owner IS NULL) = (token IS NULL)))),
     CONSTRAINT effects_settled CHECK (((state = ANY (ARRAY['waiting'::text, 'delivering'::text, 'held'::text])) = (finished_at IS NULL))),
@@ -368,6 +371,18 @@ CREATE TABLE onefold.holds (
     CONSTRAINT holds_stops_check CHECK (((cardinality(stops) > 0) AND (stops <@ ARRAY['submits'::text, 'claims'::text, 'retries'::text]))),
     CONSTRAINT holds_subject CHECK ((num_nonnulls(tenant, kind, provider, destination) > 0))
 );
+
+CREATE TABLE onefold.key_conflicts (
+    tenant text NOT NULL,
+    kind text NOT NULL,
+    prefix text NOT NULL,
+    day date NOT NULL,
+    count bigint NOT NULL,
+    last_task uuid NOT NULL,
+    last_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT key_conflicts_count_check CHECK ((count > 0))
+)
+WITH (fillfactor='50');
 
 CREATE TABLE onefold.kind_configs (
     hash text NOT NULL,
@@ -556,6 +571,10 @@ CREATE TABLE onefold.tasks (
     last_error text,
     same smallint DEFAULT 0 NOT NULL,
     reported integer DEFAULT 0 NOT NULL,
+    compensations smallint DEFAULT 0 NOT NULL,
+    stuck_for timestamp with time zone,
+    stuck_at timestamp with time zone,
+    duplicate_of uuid,
     CONSTRAINT tasks_attempts_check CHECK ((attempts >= 0)),
     CONSTRAINT tasks_billed_check CHECK ((billed = ANY (ARRAY['yes'::text, 'no'::text, 'unknown'::text]))),
     CONSTRAINT tasks_budget_sends_check CHECK ((budget_sends > 0)),
@@ -697,6 +716,9 @@ ALTER TABLE ONLY onefold.holds
 ALTER TABLE ONLY onefold.holds
     ADD CONSTRAINT holds_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY onefold.key_conflicts
+    ADD CONSTRAINT key_conflicts_pkey PRIMARY KEY (day, tenant, kind, prefix);
+
 ALTER TABLE ONLY onefold.kind_configs
     ADD CONSTRAINT kind_configs_pkey PRIMARY KEY (hash);
 
@@ -781,6 +803,10 @@ CREATE INDEX effects_order ON onefold.effects USING btree (tenant, destination, 
 
 CREATE INDEX effects_parked ON onefold.effects USING btree (destination, next_at) WHERE ((finished_at IS NULL) AND (job_id IS NULL));
 
+CREATE INDEX effects_review ON onefold.effects USING btree (COALESCE(finished_at, stuck_at), id) WHERE ((state = ANY (ARRAY['unknown'::text, 'dead'::text])) OR ((stuck_at IS NOT NULL) AND (finished_at IS NULL)));
+
+CREATE INDEX effects_review_tenant ON onefold.effects USING btree (tenant, COALESCE(finished_at, stuck_at), id) WHERE ((state = ANY (ARRAY['unknown'::text, 'dead'::text])) OR ((stuck_at IS NOT NULL) AND (finished_at IS NULL)));
+
 CREATE INDEX river_job_kind ON onefold.river_job USING btree (kind);
 
 CREATE INDEX river_job_prioritized_fetching_index ON onefold.river_job USING btree (state, queue, priority, scheduled_at, id);
@@ -802,6 +828,10 @@ CREATE INDEX tasks_deadline ON onefold.tasks USING btree (deadline) WHERE (finis
 CREATE INDEX tasks_expires ON onefold.tasks USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 
 CREATE INDEX tasks_parked ON onefold.tasks USING btree (provider, kind, tenant, run_at) WHERE ((finished_at IS NULL) AND (job_id IS NULL));
+
+CREATE INDEX tasks_review ON onefold.tasks USING btree (COALESCE(finished_at, stuck_at), id) WHERE (((error_code IS NOT NULL) AND (error_permanent IS NOT TRUE)) OR ((stuck_at IS NOT NULL) AND (finished_at IS NULL)));
+
+CREATE INDEX tasks_review_tenant ON onefold.tasks USING btree (tenant, COALESCE(finished_at, stuck_at), id) WHERE (((error_code IS NOT NULL) AND (error_permanent IS NOT TRUE)) OR ((stuck_at IS NOT NULL) AND (finished_at IS NULL)));
 
 CREATE INDEX tasks_run_at ON onefold.tasks USING btree (run_at) WHERE (finished_at IS NULL);
 

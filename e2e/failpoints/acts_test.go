@@ -4,6 +4,7 @@ package failpoints
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,6 +53,35 @@ func (r *run) resolve() {
 		r.told(p, "resolve", func(c *client.Client) (*api.Task, error) {
 			return c.Resolve(r.ctx, seen.ID, api.Resolve{Action: api.ResolveRetry, Epoch: seen.Epoch, Reason: "nothing happened there"})
 		})
+	})
+}
+
+// redeliver has a person send an effect again that its receiver did not take. The
+// same act is repeated until it is answered.
+func (r *run) redeliver() {
+	p := r.submit("rejected", "plain", "fake:echo")
+	r.await(p, "done", func() bool { return r.seen(p).State == api.Succeeded })
+	var e api.Effect
+	r.await(p, "dead", func() bool {
+		all, err := r.client().Effects(r.ctx, r.seen(p).ID)
+		if err != nil || len(all) != 1 {
+			return false
+		}
+		e = all[0]
+		return e.State == api.EffectDead
+	})
+	r.asking.Go(func() {
+		for r.ctx.Err() == nil {
+			_, err := r.client().Redeliver(r.ctx, e.ID, e.Epoch, "the receiver is mended")
+			if err == nil {
+				return
+			}
+			if !errors.Is(err, api.ErrUnavailable) {
+				r.mistake("redeliver: %v", err)
+				return
+			}
+			r.pause()
+		}
 	})
 }
 

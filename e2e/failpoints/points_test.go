@@ -59,6 +59,9 @@ var plans = map[failpoint.Point]plan{
 	failpoint.ResolveBeforeCommit: {process: atAPI, bring: (*run).resolve},
 	failpoint.ActAfterCommit:      {process: atAPI, bring: (*run).resolve},
 
+	failpoint.EffectActBeforeCommit: {process: atAPI, answer: rejectFirst, bring: (*run).redeliver},
+	failpoint.EffectActAfterCommit:  {process: atAPI, answer: rejectFirst, bring: (*run).redeliver},
+
 	failpoint.WorkFetched:          {process: atWorker},
 	failpoint.ClaimBeforeUpdate:    {process: atWorker},
 	failpoint.ClaimBeforeCommit:    {process: atWorker},
@@ -114,6 +117,15 @@ var plans = map[failpoint.Point]plan{
 func refuseFirst(_ string, body []byte, n int) int {
 	if n == 1 && bytes.Contains(body, []byte(`"to": "crm"`)) {
 		return http.StatusInternalServerError
+	}
+	return http.StatusNoContent
+}
+
+// rejectFirst does not take the effects of one task at all before a person has
+// them sent again.
+func rejectFirst(_ string, body []byte, n int) int {
+	if n == 1 && bytes.Contains(body, []byte(`"the work of rejected"`)) {
+		return http.StatusBadRequest
 	}
 	return http.StatusNoContent
 }

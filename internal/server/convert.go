@@ -71,4 +71,6 @@ func wireDelivery(d store.Delivery) api.Delivery {
 }
 
 // text is what a receiver said, as far as JSON can hold it.
-func text(b []byte) string { return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\uFFFD") }
+func text(b []byte) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\uFFFD")
+}

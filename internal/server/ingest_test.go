@@ -30,6 +30,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/kinds"
 	"github.com/onefold-dev/onefold/internal/outbox"
+	"github.com/onefold-dev/onefold/internal/review"
 	"github.com/onefold-dev/onefold/internal/server"
 	"github.com/onefold-dev/onefold/internal/submit"
 	"github.com/onefold-dev/onefold/internal/telemetry"
@@ -76,7 +77,7 @@ func newDoors(t *testing.T, b *bundle, sources string, env map[string]string, no
 		Pool: b.DB, Log: log, Connect: func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, b.database.URL()) },
 	})
 	s, err := server.New(server.Config{
-		DB: b.DB, Submit: submits, Batches: batch.New(batch.Config{Pool: b.DB, Kinds: book, Submit: submits, Notifier: notifier, Log: log}), Auth: auth.New(b.DB), Wait: waiter, Log: log, Ingest: in, Ready: func(context.Context) error { return nil },
+		DB: b.DB, Submit: submits, Batches: batch.New(batch.Config{Pool: b.DB, Kinds: book, Submit: submits, Notifier: notifier, Log: log}), Review: &review.Service{}, Auth: auth.New(b.DB), Wait: waiter, Log: log, Ingest: in, Ready: func(context.Context) error { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/kinds"
 	"github.com/onefold-dev/onefold/internal/outbox"
+	"github.com/onefold-dev/onefold/internal/review"
 	"github.com/onefold-dev/onefold/internal/server"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submit"
@@ -70,7 +71,7 @@ func counted(t *testing.T, b *bundle) (url string, waiter *wait.Waiter, statemen
 		Connect: func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, b.database.URL()) },
 	})
 	s, err := server.New(server.Config{
-		DB: statements, Submit: submits, Batches: batch.New(batch.Config{Pool: b.DB, Kinds: book, Submit: submits, Notifier: notifier, Log: log}), Auth: auth.New(statements), Wait: waiter, Log: log, Ready: func(context.Context) error { return nil },
+		DB: statements, Submit: submits, Batches: batch.New(batch.Config{Pool: b.DB, Kinds: book, Submit: submits, Notifier: notifier, Log: log}), Review: &review.Service{}, Auth: auth.New(statements), Wait: waiter, Log: log, Ready: func(context.Context) error { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
