@@ -31,6 +31,7 @@ type cli struct {
 
 	Batch batchCmd `cmd:"" group:"tasks" help:"Run a file of tasks."`
 
+	Review       reviewCmd       `cmd:"" group:"operate" help:"What waits for a person: look, and decide."`
 	Usage        usageCmd        `cmd:"" group:"operate" help:"Report calls, tokens, cost, and what folded duplicates saved."`
 	Keys         keysCmd         `cmd:"" group:"operate" help:"API keys, directly on the database."`
 	Providers    providersCmd    `cmd:"" group:"operate" help:"Providers and their gates, directly on the database."`

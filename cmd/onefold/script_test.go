@@ -83,6 +83,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"setjson":  setjson,
 	"verbatim": verbatim,
 	"polled":   polled,
+	"sql":      sql,
 }
 
 // exits CODE COMMAND ...: the command ends with that exit code.

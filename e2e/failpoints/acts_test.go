@@ -59,8 +59,8 @@ func (r *run) resolve() {
 // redeliver has a person send an effect again that its receiver did not take. The
 // same act is repeated until it is answered.
 func (r *run) redeliver() {
-	p := r.submit("rejected", "plain", "fake:echo")
-	r.await(p, "done", func() bool { return r.seen(p).State == api.Succeeded })
+	p := r.submit("rejected", "plain", "fake:status=400")
+	r.await(p, "failed", func() bool { return r.seen(p).State == api.Failed })
 	var e api.Effect
 	r.await(p, "dead", func() bool {
 		all, err := r.client().Effects(r.ctx, r.seen(p).ID)

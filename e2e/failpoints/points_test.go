@@ -121,10 +121,10 @@ func refuseFirst(_ string, body []byte, n int) int {
 	return http.StatusNoContent
 }
 
-// rejectFirst does not take the effects of one task at all before a person has
-// them sent again.
+// rejectFirst does not take what it is told of failed tasks before a person has it
+// sent again.
 func rejectFirst(_ string, body []byte, n int) int {
-	if n == 1 && bytes.Contains(body, []byte(`"the work of rejected"`)) {
+	if n == 1 && bytes.Contains(body, []byte(`"outcome": "failed"`)) {
 		return http.StatusBadRequest
 	}
 	return http.StatusNoContent
