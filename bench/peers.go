@@ -95,9 +95,8 @@ func (c *cluster) reference(ctx context.Context, o options) (float64, error) {
 }
 
 var (
-	tpsLine     = regexp.MustCompile(`(?m)^tps = ([0-9.]+)`)
-	latencyLine = regexp.MustCompile(`(?m)^latency average = ([0-9.]+) ms`)
-	countLine   = regexp.MustCompile(`(?m)^number of transactions actually processed: ([0-9]+)`)
+	tpsLine   = regexp.MustCompile(`(?m)^tps = ([0-9.]+)`)
+	countLine = regexp.MustCompile(`(?m)^number of transactions actually processed: ([0-9]+)`)
 )
 
 // pgbenchFew is how many inserts each client makes where less than a second is

@@ -64,7 +64,7 @@ func TestOpen(t *testing.T) {
 	a := open(t, configFor(db.URL()))
 	want := map[string]string{
 		"idle_in_transaction_session_timeout": "5s", "lock_timeout": "5s", "statement_timeout": "30s", "application_name": "onefold-api",
-		"default_transaction_isolation": "read committed",
+		"default_transaction_isolation": "read committed", "enable_seqscan": "off", "jit": "off",
 	}
 	conn, err := a.Direct(context.Background())
 	if err != nil {

@@ -32,6 +32,7 @@ type setting struct {
 	most        time.Duration // that is accepted where another was set
 	tcp         bool          // has a meaning over TCP only
 	linux       bool          // is known to servers on Linux only
+	wish        bool          // makes things fast, and nothing depends on it
 }
 
 func settings(lease time.Duration) []setting {
@@ -48,6 +49,13 @@ func settings(lease time.Duration) []setting {
 		{name: "tcp_keepalives_count", value: strconv.Itoa(keepalivesCount), tcp: true},
 		// Our own transactions name it; River's and single statements rely on it.
 		{name: "default_transaction_isolation", value: isolation},
+		// A connection keeps the plans it made while the tables were small, until
+		// somebody analyses them: a burst into a small table would read all of it
+		// for each submit and each step of a task. All our statements have an index.
+		{name: "enable_seqscan", value: "off", wish: true},
+		// Up to Postgres 17 a plan that must read a whole table all the same looks
+		// dear enough then to be compiled, which takes longer than it runs.
+		{name: "jit", value: "off", wish: true},
 	}
 }
 
@@ -63,7 +71,7 @@ func Settings(lease time.Duration) []migrations.Setting {
 
 // wrong says what is wrong with the value a connection has, or "".
 func (s setting) wrong(have string, overTCP, onLinux bool) string {
-	if s.tcp && !overTCP || s.linux && !onLinux {
+	if s.wish || s.tcp && !overTCP || s.linux && !onLinux {
 		return "" // a local socket, or a system without it
 	}
 	if s.name == "default_transaction_isolation" {
