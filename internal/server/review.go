@@ -20,6 +20,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/canon"
 	"github.com/onefold-dev/onefold/internal/review"
 	"github.com/onefold-dev/onefold/internal/store"
+	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/submit"
 	"github.com/onefold-dev/onefold/internal/task"
 )
@@ -346,7 +347,7 @@ func (x *exchange) readActs() (acts api.ReviewActs, err error) {
 	}
 	members, err := canon.Members(body)
 	if err != nil {
-		return acts, submit.CanonError(err)
+		return acts, submission.CanonError(err)
 	}
 	for _, m := range members {
 		if !contains([]string{"action", "reason", "items"}, m.Name) {
