@@ -314,6 +314,13 @@ CREATE TABLE onefold.effects (
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
 
+CREATE TABLE onefold.elections (
+    name text NOT NULL,
+    process uuid NOT NULL,
+    until timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE onefold.gates (
     scope text NOT NULL,
     name text NOT NULL,
@@ -370,6 +377,13 @@ CREATE TABLE onefold.holds (
     CONSTRAINT holds_reason_check CHECK ((reason <> ''::text)),
     CONSTRAINT holds_stops_check CHECK (((cardinality(stops) > 0) AND (stops <@ ARRAY['submits'::text, 'claims'::text, 'retries'::text]))),
     CONSTRAINT holds_subject CHECK ((num_nonnulls(tenant, kind, provider, destination) > 0))
+);
+
+CREATE TABLE onefold.instance (
+    one boolean DEFAULT true NOT NULL,
+    salt bytea NOT NULL,
+    CONSTRAINT instance_one_check CHECK (one),
+    CONSTRAINT instance_salt_check CHECK ((octet_length(salt) = 32))
 );
 
 CREATE TABLE onefold.key_conflicts (
@@ -507,9 +521,24 @@ CREATE TABLE onefold.task_duplicates (
     task_id uuid NOT NULL,
     count bigint NOT NULL,
     last_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT task_duplicates_count_check CHECK ((count > 0))
+    refused bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT task_duplicates_count_check CHECK (((count >= 0) AND ((count + refused) > 0))),
+    CONSTRAINT task_duplicates_refused_check CHECK ((refused >= 0))
 )
 WITH (fillfactor='50');
+
+CREATE TABLE onefold.task_submits (
+    task_id uuid NOT NULL,
+    at timestamp with time zone NOT NULL,
+    what text NOT NULL,
+    request_id text DEFAULT ''::text NOT NULL,
+    client text DEFAULT ''::text NOT NULL,
+    user_agent text DEFAULT ''::text NOT NULL,
+    actor text DEFAULT ''::text NOT NULL,
+    trace_id text DEFAULT ''::text NOT NULL,
+    CONSTRAINT task_submits_what_check CHECK ((what = ANY (ARRAY['folded'::text, 'reopened'::text, 'refused'::text])))
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
 
 CREATE TABLE onefold.tasks (
     id uuid NOT NULL,
@@ -575,6 +604,7 @@ CREATE TABLE onefold.tasks (
     stuck_for timestamp with time zone,
     stuck_at timestamp with time zone,
     duplicate_of uuid,
+    origin text,
     CONSTRAINT tasks_attempts_check CHECK ((attempts >= 0)),
     CONSTRAINT tasks_billed_check CHECK ((billed = ANY (ARRAY['yes'::text, 'no'::text, 'unknown'::text]))),
     CONSTRAINT tasks_budget_sends_check CHECK ((budget_sends > 0)),
@@ -704,6 +734,9 @@ ALTER TABLE ONLY onefold.effects
 ALTER TABLE ONLY onefold.effects
     ADD CONSTRAINT effects_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY onefold.elections
+    ADD CONSTRAINT elections_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY onefold.gates
     ADD CONSTRAINT gates_pkey PRIMARY KEY (scope, name);
 
@@ -715,6 +748,9 @@ ALTER TABLE ONLY onefold.holds
 
 ALTER TABLE ONLY onefold.holds
     ADD CONSTRAINT holds_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY onefold.instance
+    ADD CONSTRAINT instance_pkey PRIMARY KEY (one);
 
 ALTER TABLE ONLY onefold.key_conflicts
     ADD CONSTRAINT key_conflicts_pkey PRIMARY KEY (day, tenant, kind, prefix);
@@ -819,6 +855,8 @@ CREATE INDEX river_notification_created_at_idx ON onefold.river_notification USI
 
 CREATE INDEX river_notification_topic_id_idx ON onefold.river_notification USING btree (topic, id);
 
+CREATE INDEX task_submits_task ON onefold.task_submits USING btree (task_id, at);
+
 CREATE INDEX tasks_batch ON onefold.tasks USING btree (batch_id, id) WHERE (batch_id IS NOT NULL);
 
 CREATE INDEX tasks_budget ON onefold.tasks USING btree (tenant, budget_id) WHERE (budget_id IS NOT NULL);
@@ -836,6 +874,8 @@ CREATE INDEX tasks_review_tenant ON onefold.tasks USING btree (tenant, COALESCE(
 CREATE INDEX tasks_run_at ON onefold.tasks USING btree (run_at) WHERE (finished_at IS NULL);
 
 CREATE INDEX tasks_tenant ON onefold.tasks USING btree (tenant, id);
+
+CREATE INDEX tasks_unknown ON onefold.tasks USING btree (finished_at) WHERE ((finished_at IS NOT NULL) AND (expires_at IS NULL));
 
 ALTER TABLE ONLY onefold.api_keys
     ADD CONSTRAINT api_keys_tenant_fkey FOREIGN KEY (tenant) REFERENCES onefold.tenants(id);
@@ -860,6 +900,9 @@ ALTER TABLE ONLY onefold.shares
 
 ALTER TABLE ONLY onefold.task_duplicates
     ADD CONSTRAINT task_duplicates_task_id_fkey FOREIGN KEY (task_id) REFERENCES onefold.tasks(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY onefold.task_submits
+    ADD CONSTRAINT task_submits_task_id_fkey FOREIGN KEY (task_id) REFERENCES onefold.tasks(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY onefold.tasks
     ADD CONSTRAINT tasks_config_hash_fkey FOREIGN KEY (config_hash) REFERENCES onefold.kind_configs(hash);

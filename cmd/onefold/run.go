@@ -1,6 +1,6 @@
 package main
 
-//go:generate go test . -run TestCLIDoc -update
+//go:generate go test . -run "TestCLIDoc|TestMetricsDoc" -update
 
 import (
 	"context"

@@ -20,6 +20,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/review"
 	"github.com/onefold-dev/onefold/internal/server"
 	"github.com/onefold-dev/onefold/internal/submit"
+	"github.com/onefold-dev/onefold/internal/telemetry"
 	"github.com/onefold-dev/onefold/internal/wait"
 )
 
@@ -32,6 +33,10 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	// Ends with the first part that stops, so that answers held back go out then.
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	telemetry.ExpectAuth(telemetry.SideAPI, "")
+	for name := range app.Kinds.Config().Sources {
+		telemetry.ExpectAuth(telemetry.SideSource, name)
+	}
 	notifier := job.NewNotifier(app.Pool, app.Log)
 	defer notifier.Close()
 	gates, err := gate.New(ctx, gate.Opts{Pool: app.Pool, Log: app.Log, Connect: app.Direct})

@@ -9,9 +9,11 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"time"
+
+	"github.com/onefold-dev/onefold/internal/telemetry"
 )
 
-// Admin serves /healthz and pprof on a listener of its own, which belongs on an
+// Admin serves /healthz, /metrics and pprof on a listener of its own, which belongs on an
 // address only operators reach. Without an address it does nothing.
 func (a *App) Admin() (Part, error) {
 	if a.Config.AdminAddr == "" {
@@ -41,7 +43,8 @@ func adminMux() *http.ServeMux {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"status":"ok","version":"`+Version+`"}`)
 	})
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index) // for operators: profiles
+	mux.Handle("GET /metrics", telemetry.MetricsHandler()) // for Prometheus
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)       // for operators: profiles
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)

@@ -16,7 +16,7 @@ type Flags struct {
 	File        string           `name:"config" help:"Configuration file; without one the kind llm.chat exists." env:"ONEFOLD_CONFIG" type:"path"`
 	DatabaseURL string           `name:"database-url" help:"Postgres, possibly through a pooler." env:"ONEFOLD_DATABASE_URL"`
 	DirectURL   string           `name:"database-direct-url" help:"Postgres past any pooler." env:"ONEFOLD_DATABASE_DIRECT_URL"`
-	AdminAddr   string           `help:"Where pprof and health are served; nowhere by default." env:"ONEFOLD_ADMIN_ADDR"`
+	AdminAddr   string           `help:"Where metrics, pprof and health are served; nowhere by default." env:"ONEFOLD_ADMIN_ADDR"`
 	Region      string           `help:"Where this process stands, as receivers of effects are told." env:"ONEFOLD_REGION"`
 	LogLevel    string           `help:"debug, info, warn or error." env:"ONEFOLD_LOG_LEVEL" default:"info"`
 	Version     kong.VersionFlag `help:"Print the version."`

@@ -188,7 +188,8 @@ func request(src *config.Source, in Delivery, id string) (submit.Request, error)
 	}
 	body = append(append(append(body, `,"metadata":`...), meta...), '}')
 	return submit.Request{
-		Tenant: src.Tenant, Key: key, KeySent: true, Body: body, TraceID: in.TraceID, RequestID: in.RequestID, Actor: actor(src),
+		Tenant: src.Tenant, Key: key, KeySent: true, Body: body, TraceID: in.TraceID, RequestID: in.RequestID, Actor: actor(src), Source: src.Name,
+		Client: in.Client, UserAgent: in.Header.Get("User-Agent"),
 	}, nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/store"
+	"github.com/onefold-dev/onefold/internal/telemetry"
 )
 
 const (
@@ -25,6 +26,7 @@ type refusal struct {
 // refuse counts the delivery in the audit, which is committed before the answer, and makes the answer. Where the
 // database is away the answer is the same: the log then has what the audit has not.
 func (s *Service) refuse(ctx context.Context, d *Door, in Delivery, reason string) error {
+	telemetry.AuthFailed(telemetry.SideSource, d.Name)
 	_, err := s.refusals.Do(context.WithoutCancel(ctx), refusal{source: d.Name, tenant: d.Tenant, reason: reason, client: fold(in.Client)})
 	switch {
 	case err != nil:

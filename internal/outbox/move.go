@@ -10,7 +10,24 @@ import (
 	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/task"
+	"github.com/onefold-dev/onefold/internal/telemetry"
 )
+
+var settledTotal = telemetry.Counter("tasks_settled_total", "Tasks that reached succeeded, failed, unknown or cancelled; one that runs again counts again.", "kind", "state")
+
+// CountSettled counts a task that settled. Whoever commits its move calls it then.
+func CountSettled(kind string, state api.State) {
+	settledTotal.WithLabelValues(kind, string(state)).Inc()
+}
+
+// CountMoved counts those of all that moved, once their transaction has committed.
+func CountMoved(all []Moved) {
+	for _, m := range all {
+		if m.Row.State.Settled() {
+			CountSettled(m.Row.Kind, m.Row.State)
+		}
+	}
+}
 
 // Moved is a task about to be moved into a settled state by anyone but its
 // worker. Row is locked and as it was read; it is brought up to date.

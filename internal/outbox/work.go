@@ -87,8 +87,13 @@ func (o *Outbox) deliver(ctx context.Context, c *claimed) {
 	if v.To == api.EffectWaiting {
 		line.Add(slog.Duration("wait_ms", v.After))
 	}
-	recorded, err := o.record(ctx, newEnding(c, v, t, took))
+	e := newEnding(c, v, t, took)
+	recorded, err := o.record(ctx, e)
+	if err == nil && recorded {
+		e.count(c.Type, t.out.Status)
+	}
 	if err == nil && !recorded {
+		fencedTotal.WithLabelValues(c.Destination).Inc()
 		line.Add(slog.Bool("fenced", true))
 	}
 	line.Fail(err)

@@ -2,10 +2,12 @@ package server
 
 import (
 	"context"
+	"errors"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/telemetry"
 )
 
 // authenticate lets a request on whose key has one of the scopes. It runs
@@ -14,6 +16,9 @@ func (s *Server) authenticate(scopes []api.Scope) func(huma.Context, func(huma.C
 	return func(hc huma.Context, next func(huma.Context)) {
 		x := exchangeFrom(hc.Context())
 		if err := s.identify(hc.Context(), x, scopes); err != nil {
+			if errors.Is(err, api.ErrUnauthorized) {
+				telemetry.AuthFailed(telemetry.SideAPI, "")
+			}
 			s.fail(x, err)
 			return
 		}

@@ -23,6 +23,8 @@ type exchange struct {
 	w        *recorder
 	line     *telemetry.Line
 	id       string // request id
+	route    string // the mux's pattern, "" before it is found
+	began    time.Time
 	traceID  string
 	who      auth.Identity // after authentication
 	bodyRead bool          // the body, as far as it is wanted
@@ -68,7 +70,7 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // ServeHTTP serves one request and logs one line about it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{w: &recorder{ResponseWriter: w}, r: r, id: requestID(r)}
+	x := &exchange{w: &recorder{ResponseWriter: w}, r: r, id: requestID(r), began: time.Now()}
 	x.w.before = x.answering
 	x.traceID, _ = telemetry.TraceID(r.Header.Get("traceparent"))
 	x.line = telemetry.NewLine(s.Log, telemetry.MsgRequest, slog.String("method", clip(r.Method, 16)))
@@ -110,6 +112,7 @@ func (s *Server) dispatch(x *exchange) {
 		s.fail(x, notThere())
 		return
 	}
+	x.route = pattern
 	x.line.Add(slog.String("route", pattern))
 	s.mux.ServeHTTP(x.w, x.r)
 }
@@ -154,6 +157,7 @@ func (x *exchange) emit(ctx context.Context, everything bool) {
 	if status == 0 {
 		status = 499 // the caller went away before there was an answer
 	}
+	x.observe(status)
 	x.line.Add(slog.Int("status", status), slog.Int64("bytes_out", x.w.bytes),
 		slog.String("remote", x.r.RemoteAddr), slog.String("user_agent", clip(x.r.UserAgent(), 128)))
 	if x.who.KeyID != "" {

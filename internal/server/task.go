@@ -105,6 +105,8 @@ func (s *Server) await(ctx context.Context, tenant string, id task.ID, hold time
 	wctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.Stopping, cancel)()
+	began := time.Now()
+	defer func() { pollWait.WithLabelValues().Observe(time.Since(began).Seconds()) }()
 	foreign := func(r *task.Row) bool { return tenant != "" && r.Tenant != tenant }
 	row, err := s.Wait.Wait(wctx, id, func(r *task.Row) bool { return foreign(r) || r.State.Settled() }, hold)
 	switch {

@@ -310,9 +310,10 @@ func (s *Service) act(ctx context.Context, a Act, point failpoint.Point,
 			return nil, s.failed(err)
 		}
 		s.Notifier.Queues(queues...)
-		if settled {
-			s.Notifier.Settled(a.ID)
+		if settled != nil {
+			outbox.CountSettled(settled.Kind, settled.State)
 		}
+		s.Notifier.Settled(a.ID) // a hint too many costs one look
 		row, err := store.Task(ctx, s.Pool, a.Tenant, a.ID)
 		if err != nil {
 			return nil, s.failed(err)
@@ -326,7 +327,7 @@ func (s *Service) act(ctx context.Context, a Act, point failpoint.Point,
 
 func (s *Service) actOnce(ctx context.Context, a Act, point failpoint.Point,
 	f func(ctx context.Context, tx pgx.Tx, r *task.Row) (queues []string, err error),
-) (queues []string, settled bool, err error) {
+) (queues []string, settled *task.Row, err error) {
 	err = pgx.BeginTxFunc(ctx, s.Pool, store.ReadCommitted, func(tx pgx.Tx) error {
 		rows, err := store.LockTasks(ctx, tx, []task.ID{a.ID}, false)
 		if err != nil {
@@ -335,10 +336,13 @@ func (s *Service) actOnce(ctx context.Context, a Act, point failpoint.Point,
 		if len(rows) == 0 || (a.Tenant != "" && rows[0].Tenant != a.Tenant) {
 			return notFound()
 		}
+		was := rows[0].State
 		if queues, err = f(ctx, tx, rows[0]); err != nil {
 			return err
 		}
-		settled = true // a hint too many costs one look
+		if rows[0].State != was && rows[0].State.Settled() {
+			settled = rows[0]
+		}
 		return failpoint.Hit(point)
 	})
 	return queues, settled, err

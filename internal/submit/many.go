@@ -41,21 +41,25 @@ func (s *Service) Many(ctx context.Context, requests []Request) []Outcome {
 		news, kinds, at = append(news, n), append(kinds, kind), append(at, i)
 	}
 	got, errs := s.bulk.DoAll(ctx, news)
+	count := func(k, i int) { requests[i].count(kinds[k].Name, out[i].Answer, out[i].Err) }
 	var rest sync.WaitGroup
 	room := make(chan struct{}, reopeners)
 	for k, i := range at {
 		if errs[k] != nil {
 			out[i].Err = s.failed(errs[k])
+			count(k, i)
 			continue
 		}
 		if got[k].created {
 			out[i].Answer = Answer{Row: got[k].row, Created: true}
+			count(k, i)
 			continue
 		}
 		room <- struct{}{}
 		rest.Go(func() {
 			defer func() { <-room }()
-			out[i].Answer, out[i].Err = s.answer(ctx, news[k], kinds[k], got[k])
+			out[i].Answer, out[i].Err = s.answer(ctx, requests[i], news[k], kinds[k], got[k])
+			count(k, i)
 		})
 	}
 	rest.Wait()

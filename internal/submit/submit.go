@@ -79,6 +79,12 @@ type Request struct {
 	TraceID   string
 	RequestID string
 	Actor     string
+	// Source is what counts are kept by: the name of a webhook's source, "" for
+	// the API. Client folds the caller's address, UserAgent is what it says it is;
+	// both are for the timeline.
+	Source    string
+	Client    string
+	UserAgent string
 
 	// Of a batch's line: the id its task gets, the batch, and the time by which
 	// it must be done whatever else is asked for.
@@ -103,6 +109,12 @@ func (s *Service) Submit(ctx context.Context, r Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	a, err := s.submit(ctx, r, n, kind)
+	r.count(kind.Name, a, err)
+	return a, err
+}
+
+func (s *Service) submit(ctx context.Context, r Request, n *store.New, kind *config.Kind) (Answer, error) {
 	if err := s.checkNew(ctx, n, kind); err != nil {
 		return Answer{}, s.failed(err)
 	}
@@ -110,11 +122,11 @@ func (s *Service) Submit(ctx context.Context, r Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, s.failed(err)
 	}
-	return s.answer(ctx, n, kind, got)
+	return s.answer(ctx, r, n, kind, got)
 }
 
 // answer tells what a committed submit came to.
-func (s *Service) answer(ctx context.Context, n *store.New, kind *config.Kind, got landed) (Answer, error) {
+func (s *Service) answer(ctx context.Context, r Request, n *store.New, kind *config.Kind, got landed) (Answer, error) {
 	if got.refused != nil {
 		return Answer{}, got.refused
 	}

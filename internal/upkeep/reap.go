@@ -200,6 +200,9 @@ func (u *Upkeep) moveLost(ctx context.Context, tx pgx.Tx, all []lost) error {
 	if err != nil {
 		return err
 	}
+	for _, l := range all {
+		u.taken[l.row.Kind]++
+	}
 	u.Log.Warn("lost tasks taken", "count", len(all), "woken", len(again))
 	u.hint(append(queues, woken...), settle)
 	return nil

@@ -18,7 +18,10 @@ import (
 	"github.com/onefold-dev/onefold/internal/outbox"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/task"
+	"github.com/onefold-dev/onefold/internal/telemetry"
 )
+
+var reapedTotal = telemetry.Counter("tasks_reaped_total", "Running tasks taken from workers whose lease ran out.", "kind")
 
 // Config is what upkeep works with; all fields but Retries, Random
 // and Clock are required.
@@ -44,7 +47,8 @@ const most = 200
 // each round is held by one of them.
 type Upkeep struct {
 	Config
-	conn *pgx.Conn
+	conn    *pgx.Conn
+	process task.ID // names this Upkeep in elections
 
 	mu    sync.Mutex // one round at a time in this process
 	since time.Duration
@@ -52,7 +56,8 @@ type Upkeep struct {
 	round int
 
 	queues  []string // hints of the transaction under way
-	settled []task.ID
+	settled []outbox.Moved
+	taken   map[string]int // tasks taken from lost workers, by kind
 }
 
 // New makes an Upkeep; Run works it.
@@ -64,7 +69,7 @@ func New(c Config) *Upkeep {
 		start := time.Now()
 		c.Clock = func() time.Duration { return time.Since(start) }
 	}
-	return &Upkeep{Config: c, since: -1}
+	return &Upkeep{Config: c, since: -1, process: task.NewToken()}
 }
 
 // Run works rounds until ctx ends: one every quarter of a lease, at least every
@@ -138,7 +143,7 @@ const (
 
 // elected runs f in a transaction if no other process is at the same round.
 func (u *Upkeep) elected(ctx context.Context, lock int64, f func(tx pgx.Tx) error) error {
-	u.queues, u.settled = nil, nil
+	u.queues, u.settled, u.taken = nil, nil, map[string]int{}
 	err := pgx.BeginTxFunc(ctx, u.conn, store.ReadCommitted, func(tx pgx.Tx) error {
 		var mine bool
 		if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, lock).Scan(&mine); err != nil {
@@ -153,16 +158,20 @@ func (u *Upkeep) elected(ctx context.Context, lock int64, f func(tx pgx.Tx) erro
 		return err
 	}
 	u.Notifier.Queues(u.queues...)
-	u.Notifier.Settled(u.settled...)
+	outbox.CountMoved(u.settled)
+	for kind, n := range u.taken {
+		reapedTotal.WithLabelValues(kind).Add(float64(n))
+	}
+	for _, m := range u.settled {
+		u.Notifier.Settled(m.Row.ID)
+	}
 	return nil
 }
 
 // hint notes whom to tell once the present transaction has committed.
 func (u *Upkeep) hint(queues []string, settled []outbox.Moved) {
 	u.queues = append(u.queues, queues...)
-	for _, m := range settled {
-		u.settled = append(u.settled, m.Row.ID)
-	}
+	u.settled = append(u.settled, settled...)
 }
 
 func (u *Upkeep) connect(ctx context.Context) error {

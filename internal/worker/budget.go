@@ -91,6 +91,7 @@ func (w *Worker) settleAlone(id task.ID) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	var queues []string
+	var settled []outbox.Moved
 	err := pgx.BeginTxFunc(ctx, w.EffectsDB, store.ReadCommitted, func(tx pgx.Tx) error {
 		rows, err := store.LockTasks(ctx, tx, []task.ID{id}, false)
 		if err != nil || len(rows) == 0 || rows[0].State != api.Pending {
@@ -107,12 +108,14 @@ func (w *Worker) settleAlone(id task.ID) error {
 		}
 		m := Settling(r, *v)
 		m.Retention = w.Kinds.Config().RetentionOf(kind)
-		_, queues, err = w.Outbox.Move(ctx, tx, []outbox.Moved{{Row: r, Kind: kind, Move: m}})
+		settled = []outbox.Moved{{Row: r, Kind: kind, Move: m}}
+		_, queues, err = w.Outbox.Move(ctx, tx, settled)
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	outbox.CountMoved(settled)
 	w.Notifier.Queues(queues...)
 	w.Notifier.Settled(id)
 	return nil

@@ -139,6 +139,7 @@ func (w *Worker) claimOnce(ctx context.Context, requests []claimRequest) ([]*cla
 		return nil, err
 	}
 	w.Notifier.Queues(queues...)
+	outbox.CountMoved(p.settle)
 	for _, m := range p.settle {
 		w.Notifier.Settled(m.Row.ID)
 	}
@@ -146,6 +147,7 @@ func (w *Worker) claimOnce(ctx context.Context, requests []claimRequest) ([]*cla
 		if c := p.got[i]; c != nil {
 			c.at = time.Now()
 			out[i] = c
+			queueWait.WithLabelValues(c.row.Kind).Observe(max(c.row.Now.Sub(c.row.RunAt).Seconds(), 0))
 		}
 	}
 	return out, nil

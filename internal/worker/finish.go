@@ -57,6 +57,7 @@ const (
 // has the task, and only the reply is kept, on its own attempt row.
 func (w *Worker) end(a *attempt, e *ending) {
 	if e == nil {
+		fencedTotal.WithLabelValues("finish").Inc()
 		a.line.Add(slog.Bool("fenced", true))
 		return
 	}
@@ -70,6 +71,7 @@ func (w *Worker) end(a *attempt, e *ending) {
 		a.line.Fail(err)
 		w.keep(a, e)
 	case done == nil:
+		fencedTotal.WithLabelValues("finish").Inc()
 		a.line.Add(slog.Bool("fenced", true))
 		w.keep(a, e)
 	default:
@@ -181,7 +183,9 @@ func (w *Worker) endIn(ctx context.Context, db *pgxpool.Pool, all []*ending) ([]
 			continue
 		}
 		out[i] = &d
+		e.count()
 		if d.State != api.Pending {
+			outbox.CountSettled(e.a.row.Kind, d.State)
 			w.Notifier.Settled(e.end.ID)
 		}
 	}

@@ -176,6 +176,7 @@ func (l *Lease) beat(ctx context.Context) {
 func (l *Lease) lose(i *Incarnation) {
 	i.end(ErrLeaseLost)
 	l.now = nil
+	leasesLost.WithLabelValues().Inc()
 	l.c.Log.Error("lease lost: all local work was cancelled", "incarnation", i.ID, "age_ms", (l.c.Clock() - i.good).Milliseconds())
 }
 

@@ -94,3 +94,13 @@ func longest(cfg *config.Config) time.Duration {
 	}
 	return most
 }
+
+// expectAuth begins the counts of refused credentials, so that the first one is a rise.
+func expectAuth(cfg *config.Config) {
+	for name := range cfg.Providers {
+		telemetry.ExpectAuth(telemetry.SideProvider, name)
+	}
+	for name := range cfg.Destinations {
+		telemetry.ExpectAuth(telemetry.SideDestination, name)
+	}
+}

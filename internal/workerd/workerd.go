@@ -89,6 +89,7 @@ func Run(ctx context.Context, app *boot.App, opts Opts) error {
 
 func (w *Worker) build(ctx context.Context) error {
 	cfg := w.app.Kinds.Config()
+	expectAuth(cfg)
 	if err := outbox.CheckSQL(ctx, w.app.Pool, cfg); err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
@@ -184,6 +185,7 @@ func (w *Worker) queues(providers map[string]provider.Provider) map[string]int {
 func (w *Worker) tend(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { w.upkeep.Run(ctx) })
+	all.Go(func() { w.upkeep.RunGauges(ctx, w.app.Pool) })
 	all.Go(func() { _ = w.batches.Run(ctx) }) // it returns with its context only
 	all.Go(func() {
 		doctor.Watch(ctx, doctor.Env{DB: w.app.Pool, Config: w.app.Kinds.Config()}, doctor.Checks, doctor.WatchEvery, w.app.Log)

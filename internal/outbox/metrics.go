@@ -1,0 +1,20 @@
+package outbox
+
+import (
+	"github.com/onefold-dev/onefold/internal/telemetry"
+)
+
+var (
+	deliveriesTotal = telemetry.Counter("deliveries_total", "Deliveries that ended and were recorded, by what came of them.", "destination", "type", "outcome")
+	deliverySeconds = telemetry.Histogram("delivery_seconds", "How long deliveries took.", telemetry.AnswerSeconds, "destination")
+	fencedTotal     = telemetry.Counter("fenced_deliveries_total", "Outcomes of deliveries refused because the effect was another's by then.", "destination")
+)
+
+// count counts a delivery whose outcome has committed.
+func (e *ending) count(effectType string, status int) {
+	deliveriesTotal.WithLabelValues(e.destination, effectType, e.Outcome).Inc()
+	deliverySeconds.WithLabelValues(e.destination).Observe(e.Took.Seconds())
+	if status == 401 || status == 403 {
+		telemetry.AuthFailed(telemetry.SideDestination, e.destination)
+	}
+}
