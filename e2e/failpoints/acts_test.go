@@ -133,6 +133,15 @@ func (r *run) exec(sql string, args ...any) {
 	}
 }
 
+// strayWake has a task due for hours whose wake-up lies in a queue that nobody
+// serves: to the sweep it lives.
+func (r *run) strayWake() {
+	p := r.later("astray", "plain")
+	id := r.seen(p).ID
+	r.exec(`UPDATE onefold.tasks SET run_at = now() - interval '2 h' WHERE id = $1`, id)
+	r.exec(`UPDATE onefold.river_job SET queue = 'p-nosuch', state = 'available', scheduled_at = now() WHERE args ->> 'id' = $1`, id)
+}
+
 // missADeadline has the deadline of a waiting task pass.
 func (r *run) missADeadline() {
 	p := r.later("late", "plain")

@@ -89,6 +89,8 @@ var plans = map[failpoint.Point]plan{
 	failpoint.ExpireBeforeCommit:  {process: atWorker, bring: (*run).missADeadline},
 	failpoint.EffectsBeforeCommit: {process: atWorker, also: "outbox.fetched=error"},
 
+	failpoint.ReconcileBeforeCommit: {process: atWorker, before: (*run).strayWake},
+
 	failpoint.UnparkBeforeCommit: {process: atWorker, before: (*run).holdAKind, bring: (*run).letItGo},
 
 	failpoint.GateMoved:           {process: atWorker, answer: refuseFirst},

@@ -24,6 +24,9 @@ type Kind struct {
 	Deadline time.Duration
 	// Concurrency bounds the tasks of this kind running at once; 0 = no bound.
 	Concurrency int
+	// HighValue has the reconciler look at this kind before the others. It decides nothing about how a task runs, so that
+	// it is no part of Hash and Body.
+	HighValue bool
 	// Timeouts holds what this kind sets itself; see [Config.TimeoutsOf].
 	Timeouts Timeouts
 	// Retention and PayloadRetention hold what this kind sets itself; see [Config.RetentionOf].
@@ -37,6 +40,12 @@ type Kind struct {
 	body    []byte
 	hash    string
 }
+
+// The values a kind can have.
+const (
+	valueNormal = "normal"
+	valueHigh   = "high"
+)
 
 // Hash returns the hex SHA-256 of [Kind.Body]. It does not change with comments, key order or a default spelled out.
 // Only within request does the order of keys count: it is sent as written, and a model sees it.
@@ -101,6 +110,9 @@ func (d *decoder) kind(name string, v *value, path string, c *Config) *Kind {
 	m.integer("max_runs", &k.MaxRuns, 1, 100)
 	m.boolean("reopen_failed", &k.ReopenFailed)
 	m.integer("concurrency", &k.Concurrency, 1, 100_000)
+	value := valueNormal
+	enum(m, "value", &value, valueNormal, valueHigh)
+	k.HighValue = value == valueHigh
 	m.dur("deadline", &k.Deadline)
 	m.dur("retention", &k.Retention)
 	m.dur("payload_retention", &k.PayloadRetention)

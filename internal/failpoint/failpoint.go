@@ -56,6 +56,8 @@ const (
 	EffectsBeforeCommit Point = "upkeep.effects_before_commit"
 	UnparkBeforeCommit  Point = "upkeep.unpark_before_commit"
 
+	ReconcileBeforeCommit Point = "upkeep.reconcile_before_commit"
+
 	GateMoved           Point = "gate.moved"
 	GateActBeforeCommit Point = "gate.act_before_commit"
 	ShareBeforeCommit   Point = "gate.share_before_commit"
@@ -88,7 +90,7 @@ var Points = []Point{
 	FinishBeforeUpdate, FinishAfterUpdate, FinishAfterEffects, FinishAfterCommit,
 	RequeueBeforeCommit,
 	HeartbeatBefore, IncarnationRegisters, LateBeforeKeep, SignOffBefore,
-	ReapBeforeCommit, ReapAfterCommit, SweepBeforeCommit, PurgeBeforeCommit, ExpireBeforeCommit, EffectsBeforeCommit, UnparkBeforeCommit,
+	ReapBeforeCommit, ReapAfterCommit, SweepBeforeCommit, PurgeBeforeCommit, ExpireBeforeCommit, EffectsBeforeCommit, UnparkBeforeCommit, ReconcileBeforeCommit,
 	GateMoved, GateActBeforeCommit, ShareBeforeCommit,
 	BatchStageBeforeCommit, BatchStartBeforeCommit, BatchStartAfterCommit, BatchReleaseBeforeCommit,
 	BatchReleaseAfterCommit, BatchCollectBeforeCommit, BatchEndBeforeCommit,

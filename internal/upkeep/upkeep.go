@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/kinds"
 	"github.com/onefold-dev/onefold/internal/outbox"
@@ -35,9 +36,11 @@ type Config struct {
 	// than it and two leases is taken, whoever owns it.
 	Longest time.Duration
 	Log     *slog.Logger
-	Retries *task.Retries // the process's budget for calling again; nil means no limit
-	Random  func() float64
-	Clock   func() time.Duration
+	// Reviewed is told what the reconciler puts into review; nil: only the log is.
+	Reviewed func(what api.ReviewWhat, reason api.ReviewReason, count int)
+	Retries  *task.Retries // the process's budget for calling again; nil means no limit
+	Random   func() float64
+	Clock    func() time.Duration
 }
 
 // most bounds the rows of one round's transaction.
@@ -54,6 +57,7 @@ type Upkeep struct {
 	since time.Duration
 	last  time.Duration
 	round int
+	looks looks
 
 	queues  []string // hints of the transaction under way
 	settled []outbox.Moved
@@ -109,6 +113,10 @@ func (u *Upkeep) Round(ctx context.Context) error {
 	steps := []func(context.Context) error{u.gates, u.overdue, u.sweep, u.effects}
 	if now-u.since >= u.Lease {
 		steps = append(steps, u.reap)
+		if !u.looks.done || now-u.looks.at >= reconcileEvery {
+			u.looks.done, u.looks.at = true, now
+			steps = append(steps, u.reconcile)
+		}
 	}
 	if u.round++; u.round%20 == 0 {
 		steps = append(steps, u.purge)
@@ -139,6 +147,7 @@ const (
 	lockEffects
 	lockPurge
 	lockGates
+	lockReconcile
 )
 
 // elected runs f in a transaction if no other process is at the same round.
