@@ -81,6 +81,10 @@ type Observation struct {
 	// Board.Fingerprint just before; nil where there is none. What was said of a
 	// credential that has been changed meanwhile moves nothing.
 	Credential []byte
+	// Begun is a moment before the call was sent, on the database's clock; zero
+	// where it is not known. What a call says of a credential that was begun
+	// before its gate was opened last, by an operator's release, moves nothing.
+	Begun time.Time
 }
 
 // State is where a gate stands now.

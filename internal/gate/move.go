@@ -17,6 +17,9 @@ func fold(g *store.Gate, all []Observation, now time.Time, rnd func() float64) {
 		healthy(g, now)
 	}
 	for _, o := range all {
+		if overtaken(g, o) {
+			continue
+		}
 		switch o.What {
 		case Refused:
 			refused(g, o, now, rnd)
@@ -34,6 +37,17 @@ func fold(g *store.Gate, all []Observation, now time.Time, rnd func() float64) {
 			disable(g, o)
 		}
 	}
+}
+
+// overtaken says that a call speaks of a credential as it was before the gate
+// was opened: of many calls that are turned away at once the last ones come back
+// when an operator has released the gate already.
+func overtaken(g *store.Gate, o Observation) bool {
+	switch o.What {
+	case Unauthorized, Quota, Suspect:
+		return g.State == api.GateOpen && g.Epoch > 0 && !o.Begun.IsZero() && o.Begun.Before(g.Since)
+	}
+	return false
 }
 
 func closed(g *store.Gate) bool { return g.State == api.GateHeld || g.State == api.GateDisabled }

@@ -98,3 +98,28 @@ func TestFold(t *testing.T) {
 		t.Errorf("refused credentials: %s", diff)
 	}
 }
+
+// A call that was begun before an operator released the gate does not close it
+// again, one that was begun after it does.
+func TestReleaseOvertakesCallsUnderWay(t *testing.T) {
+	t.Parallel()
+	released := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, what := range []What{Unauthorized, Quota, Suspect} {
+		for _, tt := range []struct {
+			begun time.Time
+			want  api.GateState
+		}{
+			{released.Add(-time.Second), api.GateOpen},
+			{released.Add(time.Second), api.GateHeld},
+			{time.Time{}, api.GateHeld},
+		} {
+			g := store.Gate{State: api.GateOpen, Epoch: 2, Since: released}
+			for id := range byte(SuspectsNeeded) {
+				fold(&g, []Observation{{What: what, Task: task.ID{id}, Credential: []byte("key"), Begun: tt.begun}}, released.Add(time.Minute), nil)
+			}
+			if g.State != tt.want || tt.want == api.GateOpen && (len(g.Refused) > 0 || len(g.Suspects) > 0) {
+				t.Errorf("%v of a call begun %v after the release: got %+v, want it %s", what, tt.begun.Sub(released), g, tt.want)
+			}
+		}
+	}
+}

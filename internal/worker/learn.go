@@ -14,7 +14,7 @@ func (w *Worker) learn(a *attempt, e *ending) {
 	if a.sent.IsZero() || e == nil || w.Gates == nil {
 		return
 	}
-	o := gate.Observation{Gate: gate.Provider(a.row.Provider), Task: a.row.ID, Credential: a.credential}
+	o := gate.Observation{Gate: gate.Provider(a.row.Provider), Task: a.row.ID, Credential: a.credential, Begun: a.row.Now}
 	if says(&o, a.failure) {
 		e.news = append(e.news, o)
 	}
