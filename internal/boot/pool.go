@@ -3,6 +3,7 @@ package boot
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 
 	"github.com/onefold-dev/onefold/internal/store"
 )
@@ -105,6 +107,9 @@ func limit(cc *pgx.ConnConfig, lease time.Duration) {
 // parameters what our ids are.
 func learnTypes(conn *pgx.Conn) {
 	m := conn.TypeMap()
+	// Else pgx takes an id for a driver.Valuer: it writes it as text, fails to send
+	// that as a uuid, and parses it again, for each id of each statement.
+	m.TryWrapEncodePlanFuncs = slices.Insert(m.TryWrapEncodePlanFuncs, 0, pgxuuid.TryWrapUUIDEncodePlan)
 	m.RegisterDefaultPgType(uuid.UUID{}, "uuid")
 	m.RegisterDefaultPgType((*uuid.UUID)(nil), "uuid")
 	m.RegisterDefaultPgType([]uuid.UUID(nil), "_uuid")
