@@ -30,14 +30,19 @@ type Task struct {
 	StartedAt    *time.Time      `json:"started_at,omitempty"`
 	FinishedAt   *time.Time      `json:"finished_at,omitempty"`
 	ExpiresAt    *time.Time      `json:"expires_at,omitempty"`
-	Usage        *Usage          `json:"usage,omitempty"`
-	BatchID      string          `json:"batch_id,omitempty"` // the batch whose line made it
-	TraceID      string          `json:"trace_id,omitempty"`
-	ParentID     string          `json:"parent_id,omitempty"`    // the task that this one follows
-	DuplicateOf  string          `json:"duplicate_of,omitempty"` // the task that a person says this one repeats
-	Metadata     json.RawMessage `json:"metadata,omitempty"`
-	Queue        *Queue          `json:"queue,omitempty"`
-	Cancel       *Cancelling     `json:"cancel,omitempty"` // in the answer to a cancel
+	// Once the payload was purged or erased: the result is gone, its hash stays.
+	ResultExpired   bool       `json:"result_expired,omitempty"`
+	ResultHash      string     `json:"result_hash,omitempty"` // hex SHA-256 of the result's bytes
+	PayloadPurgedAt *time.Time `json:"payload_purged_at,omitempty"`
+
+	Usage       *Usage          `json:"usage,omitempty"`
+	BatchID     string          `json:"batch_id,omitempty"` // the batch whose line made it
+	TraceID     string          `json:"trace_id,omitempty"`
+	ParentID    string          `json:"parent_id,omitempty"`    // the task that this one follows
+	DuplicateOf string          `json:"duplicate_of,omitempty"` // the task that a person says this one repeats
+	Metadata    json.RawMessage `json:"metadata,omitempty"`
+	Queue       *Queue          `json:"queue,omitempty"`
+	Cancel      *Cancelling     `json:"cancel,omitempty"` // in the answer to a cancel
 
 	// ETag is set by the client from the answer's header, for the next Get.
 	ETag string `json:"-"`

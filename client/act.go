@@ -51,6 +51,25 @@ func (c *Client) Resolve(ctx context.Context, id string, res api.Resolve) (*api.
 	return c.act(ctx, "resolve", id, body)
 }
 
+// Erase takes a task's payload away: input, result, metadata, replies, what its
+// effects carried. Key, outcome and hashes stay, so that duplicates are still
+// answered. Asking again changes nothing. Errors: ErrConflict when the task has
+// not ended or an effect of it is still to be delivered, ErrNotFound.
+func (c *Client) Erase(ctx context.Context, id, reason string) (*api.Task, error) {
+	r, err := onTask("erase", http.MethodDelete, id, "payload")
+	if err != nil {
+		return nil, err
+	}
+	if reason != "" {
+		r.query.Set("reason", reason)
+	}
+	a, err := c.do(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return decodeTask(r, a)
+}
+
 func (c *Client) act(ctx context.Context, what, id string, body []byte) (*api.Task, error) {
 	r, err := onTask(what, http.MethodPost, id, what)
 	if err != nil {

@@ -264,6 +264,14 @@ CREATE TABLE onefold.destinations (
     CONSTRAINT destinations_name_check CHECK ((name <> ''::text))
 );
 
+CREATE TABLE onefold.duplicate_spans (
+    day date NOT NULL,
+    tenant text NOT NULL,
+    kind text NOT NULL,
+    longest interval NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE onefold.effect_orders (
     tenant text NOT NULL,
     destination text NOT NULL,
@@ -725,6 +733,9 @@ ALTER TABLE ONLY onefold.destination_tests
 ALTER TABLE ONLY onefold.destinations
     ADD CONSTRAINT destinations_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY onefold.duplicate_spans
+    ADD CONSTRAINT duplicate_spans_pkey PRIMARY KEY (day, tenant, kind);
+
 ALTER TABLE ONLY onefold.effect_orders
     ADD CONSTRAINT effect_orders_pkey PRIMARY KEY (tenant, destination, key);
 
@@ -867,6 +878,8 @@ CREATE INDEX tasks_expires ON onefold.tasks USING btree (expires_at) WHERE (expi
 
 CREATE INDEX tasks_parked ON onefold.tasks USING btree (provider, kind, tenant, run_at) WHERE ((finished_at IS NULL) AND (job_id IS NULL));
 
+CREATE INDEX tasks_payload ON onefold.tasks USING btree (kind, finished_at) WHERE ((payload_purged_at IS NULL) AND ((state = ANY (ARRAY['succeeded'::text, 'cancelled'::text])) OR error_permanent));
+
 CREATE INDEX tasks_review ON onefold.tasks USING btree (COALESCE(finished_at, stuck_at), id) WHERE (((error_code IS NOT NULL) AND (error_permanent IS NOT TRUE)) OR ((stuck_at IS NOT NULL) AND (finished_at IS NULL)));
 
 CREATE INDEX tasks_review_tenant ON onefold.tasks USING btree (tenant, COALESCE(finished_at, stuck_at), id) WHERE (((error_code IS NOT NULL) AND (error_permanent IS NOT TRUE)) OR ((stuck_at IS NOT NULL) AND (finished_at IS NULL)));
@@ -876,6 +889,8 @@ CREATE INDEX tasks_run_at ON onefold.tasks USING btree (run_at) WHERE (finished_
 CREATE INDEX tasks_tenant ON onefold.tasks USING btree (tenant, id);
 
 CREATE INDEX tasks_unknown ON onefold.tasks USING btree (finished_at) WHERE ((finished_at IS NOT NULL) AND (expires_at IS NULL));
+
+CREATE INDEX tombstones_purged ON onefold.tombstones USING btree (purged_at);
 
 ALTER TABLE ONLY onefold.api_keys
     ADD CONSTRAINT api_keys_tenant_fkey FOREIGN KEY (tenant) REFERENCES onefold.tenants(id);

@@ -11,7 +11,7 @@ import (
 )
 
 type attemptsCmd struct {
-	ID    string `arg:"" help:"The task's id."`
+	which
 	Epoch int64  `placeholder:"N" help:"With --part: the attempt's epoch."`
 	Part  string `placeholder:"PART" help:"Print what is kept of one attempt, byte for byte: partial, reply, late_result or kept_result."`
 }
@@ -21,15 +21,19 @@ func (c *attemptsCmd) Run(ctx context.Context, e *env) error {
 		return usage("--part and --epoch go together", "For example: onefold attempts %s --epoch 1 --part partial", c.ID)
 	}
 	if c.Part != "" {
-		return e.bytes(func(cl *client.Client) ([]byte, error) {
-			return cl.AttemptPart(ctx, c.ID, c.Epoch, api.AttemptPart(c.Part))
+		return e.part(ctx, &c.which, func(cl *client.Client, id string) ([]byte, error) {
+			return cl.AttemptPart(ctx, id, c.Epoch, api.AttemptPart(c.Part))
 		})
 	}
 	cl, err := e.client()
 	if err != nil {
 		return err
 	}
-	all, err := cl.Attempts(ctx, c.ID)
+	id, err := c.task(ctx, cl)
+	if err != nil {
+		return err
+	}
+	all, err := cl.Attempts(ctx, id)
 	if err != nil {
 		return err
 	}

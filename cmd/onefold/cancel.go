@@ -8,7 +8,7 @@ import (
 )
 
 type cancelCmd struct {
-	ID string `arg:"" help:"The task's id."`
+	which
 }
 
 func (c *cancelCmd) Run(ctx context.Context, e *env) error {
@@ -16,7 +16,11 @@ func (c *cancelCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	t, err := cl.Cancel(ctx, c.ID)
+	id, err := c.task(ctx, cl)
+	if err != nil {
+		return err
+	}
+	t, err := cl.Cancel(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,7 @@ func newServer() *server {
 	m.HandleFunc("GET /v1/tasks/{id}/attempts", s.attempts)
 	m.HandleFunc("GET /v1/tasks/{id}/attempts/{epoch}/{part}", s.attemptPart)
 	m.HandleFunc("POST /v1/tasks/{id}/cancel", s.cancel)
+	m.HandleFunc("DELETE /v1/tasks/{id}/payload", s.erase)
 	m.HandleFunc("GET /v1/usage", s.usage)
 	m.HandleFunc("POST /v1/tasks/{id}/{act}", s.act)
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -300,6 +301,13 @@ func (s *server) cancel(w http.ResponseWriter, r *http.Request) {
 			t.State = api.Cancelled
 			give(w, http.StatusOK, t.Task)
 		}
+	})
+}
+
+func (s *server) erase(w http.ResponseWriter, r *http.Request) {
+	s.find(w, r, func(t *stored) {
+		t.Result, t.ResultExpired, t.ResultHash = nil, true, "abcdef"
+		give(w, http.StatusOK, t.Task)
 	})
 }
 

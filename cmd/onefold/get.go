@@ -9,7 +9,7 @@ import (
 )
 
 type getCmd struct {
-	ID    string        `arg:"" help:"The task's id."`
+	which
 	Wait  time.Duration `placeholder:"DURATION" help:"Let the server hold its answer so long (at most 60s) until the task is settled."`
 	Queue bool          `help:"Show its approximate place in the queue."`
 }
@@ -19,7 +19,11 @@ func (c *getCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	t, err := cl.Get(ctx, c.ID, &client.GetOpts{Wait: c.Wait, Queue: c.Queue})
+	id, err := c.task(ctx, cl)
+	if err != nil {
+		return err
+	}
+	t, err := cl.Get(ctx, id, &client.GetOpts{Wait: c.Wait, Queue: c.Queue})
 	if err != nil {
 		return err
 	}
@@ -27,19 +31,30 @@ func (c *getCmd) Run(ctx context.Context, e *env) error {
 }
 
 type resultCmd struct {
-	ID string `arg:"" help:"The task's id."`
+	which
 }
 
 func (c *resultCmd) Run(ctx context.Context, e *env) error {
-	return e.bytes(func(cl *client.Client) ([]byte, error) { return cl.Result(ctx, c.ID) })
+	return e.part(ctx, &c.which, func(cl *client.Client, id string) ([]byte, error) { return cl.Result(ctx, id) })
 }
 
 type inputCmd struct {
-	ID string `arg:"" help:"The task's id."`
+	which
 }
 
 func (c *inputCmd) Run(ctx context.Context, e *env) error {
-	return e.bytes(func(cl *client.Client) ([]byte, error) { return cl.Input(ctx, c.ID) })
+	return e.part(ctx, &c.which, func(cl *client.Client, id string) ([]byte, error) { return cl.Input(ctx, id) })
+}
+
+// part prints bytes of the task meant.
+func (e *env) part(ctx context.Context, w *which, read func(*client.Client, string) ([]byte, error)) error {
+	return e.bytes(func(cl *client.Client) ([]byte, error) {
+		id, err := w.task(ctx, cl)
+		if err != nil {
+			return nil, err
+		}
+		return read(cl, id)
+	})
 }
 
 // bytes prints what read gives as it is; on a terminal made harmless, with a

@@ -9,7 +9,7 @@ import (
 )
 
 type retryCmd struct {
-	ID     string `arg:"" help:"The task's id."`
+	which
 	Epoch  *int64 `placeholder:"N" help:"The epoch of the task as you saw it (onefold get shows it)."`
 	Reason string `placeholder:"TEXT" help:"Why, for the audit."`
 }
@@ -17,6 +17,9 @@ type retryCmd struct {
 func (c *retryCmd) Run(ctx context.Context, e *env) error {
 	cl, err := e.client()
 	if err != nil {
+		return err
+	}
+	if _, err := c.task(ctx, cl); err != nil {
 		return err
 	}
 	if c.Epoch == nil {
@@ -30,12 +33,13 @@ func (c *retryCmd) Run(ctx context.Context, e *env) error {
 }
 
 type resolveCmd struct {
-	ID      string `arg:"" help:"The task's id."`
+	ID      string `arg:"" help:"The task's id; - with --kind and --key."`
 	Action  string `arg:"" enum:"succeeded,failed,retry,finish" help:"succeeded (with --result), failed, retry, or finish: store the kept reply without another call."`
 	Epoch   *int64 `placeholder:"N" help:"The epoch of the task as you saw it (onefold get shows it)."`
 	Reason  string `required:"" placeholder:"TEXT" help:"How you know, for the audit."`
 	Result  string `placeholder:"FILE|-|JSON" help:"The result, with succeeded; sent byte for byte."`
 	Message string `placeholder:"TEXT" help:"What the task's error is to say, with failed."`
+	byKey
 }
 
 func (c *resolveCmd) Run(ctx context.Context, e *env) error {
@@ -51,6 +55,9 @@ func (c *resolveCmd) Run(ctx context.Context, e *env) error {
 	}
 	cl, err := e.client()
 	if err != nil {
+		return err
+	}
+	if c.ID, err = c.find(ctx, cl, c.ID); err != nil {
 		return err
 	}
 	if c.Epoch == nil {

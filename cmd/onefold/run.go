@@ -27,6 +27,7 @@ type cli struct {
 	Attempts attemptsCmd `cmd:"" group:"tasks" help:"Show the calls that were made for a task, and what is known of each."`
 	Cancel   cancelCmd   `cmd:"" group:"tasks" help:"Cancel a task."`
 	Retry    retryCmd    `cmd:"" group:"tasks" help:"Run a failed or unknown task again."`
+	Erase    eraseCmd    `cmd:"" group:"tasks" help:"Erase a task's input, result and replies; key and outcome stay."`
 	Resolve  resolveCmd  `cmd:"" group:"tasks" help:"Decide what became of a task whose outcome is unknown."`
 
 	Batch batchCmd `cmd:"" group:"tasks" help:"Run a file of tasks."`

@@ -91,6 +91,9 @@ func (e *env) showTimes(row func(string, string, ...any), t *api.Task) {
 }
 
 func (e *env) showResult(row func(string, string, ...any), t *api.Task) {
+	if t.ResultExpired {
+		row("result", "expired; its SHA-256 was %s", t.ResultHash)
+	}
 	if len(t.Result) == 0 {
 		return
 	}

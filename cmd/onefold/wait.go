@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 const maxWaits = 16
 
 type waitCmd struct {
-	IDs     []string      `arg:"" name:"id" help:"The tasks' ids."`
+	IDs []string `arg:"" optional:"" name:"id" help:"The tasks' ids; none with --kind and --key."`
+	byKey
 	Timeout time.Duration `placeholder:"DURATION" help:"Stop waiting after this long; the tasks go on."`
 }
 
@@ -23,6 +25,13 @@ func (c *waitCmd) Run(ctx context.Context, e *env) error {
 	cl, err := e.client()
 	if err != nil {
 		return err
+	}
+	if len(c.IDs) == 0 || c.Key != "" || c.Kind != "" {
+		id, err := c.find(ctx, cl, strings.Join(c.IDs, " "))
+		if err != nil {
+			return err
+		}
+		c.IDs = []string{id}
 	}
 	outer := ctx
 	if c.Timeout > 0 {

@@ -148,6 +148,37 @@ func (r *run) missADeadline() {
 	r.exec(`UPDATE onefold.tasks SET deadline = now() WHERE id = $1`, r.seen(p).ID)
 }
 
+// erase has the payload of a cancelled task taken away, which anybody may ask
+// for again.
+func (r *run) erase() {
+	p := r.cancelled("erased")
+	r.await(p, "cancelled", func() bool { return r.seen(p).State == api.Cancelled })
+	r.asking.Go(func() {
+		r.told(p, "erase", func(c *client.Client) (*api.Task, error) { return c.Erase(r.ctx, p.last.ID, "asked for") })
+	})
+	id := r.seen(p).ID
+	r.after = func() {
+		proc.Until(r.t, "the payload is erased, and audited once", func() bool {
+			return r.payloadGone(id) && r.w.Count(r.t, `SELECT count(*) FROM onefold.audit WHERE action = 'erase payload' AND target_id = $1`, id) == 1
+		})
+	}
+}
+
+func (r *run) payloadGone(id string) bool {
+	return r.w.Count(r.t, `SELECT count(*) FROM onefold.tasks WHERE id = $1 AND payload_purged_at IS NOT NULL AND input IS NULL`, id) == 1
+}
+
+// expireAPayload has the retention of a final task's payload pass.
+func (r *run) expireAPayload() {
+	p := r.cancelled("old")
+	r.await(p, "cancelled", func() bool { return r.seen(p).State == api.Cancelled })
+	id := r.seen(p).ID
+	r.exec(`UPDATE onefold.tasks SET finished_at = now() - interval '25 h' WHERE id = $1`, id)
+	r.after = func() {
+		proc.Until(r.t, "the payload is purged", func() bool { return r.payloadGone(id) })
+	}
+}
+
 // expireAKey has the retention of a final task pass. From then on nobody asks
 // for it.
 func (r *run) expireAKey() {

@@ -57,6 +57,7 @@ var plans = map[failpoint.Point]plan{
 	failpoint.ReopenBeforeCommit:  {process: atAPI, bring: (*run).reopen},
 	failpoint.CancelBeforeCommit:  {process: atAPI, bring: (*run).cancel},
 	failpoint.ResolveBeforeCommit: {process: atAPI, bring: (*run).resolve},
+	failpoint.EraseBeforeCommit:   {process: atAPI, bring: (*run).erase},
 	failpoint.ActAfterCommit:      {process: atAPI, bring: (*run).resolve},
 
 	failpoint.EffectActBeforeCommit: {process: atAPI, answer: rejectFirst, bring: (*run).redeliver},
@@ -82,12 +83,13 @@ var plans = map[failpoint.Point]plan{
 	failpoint.LateBeforeKeep:       {process: atWorker, also: callReturned + "=stall:4s@all", bring: (*run).overtake},
 	failpoint.SignOffBefore:        {process: atWorker, bring: (*run).stopGracefully},
 
-	failpoint.ReapBeforeCommit:    {process: atWorker, before: (*run).leaveATaskBehind},
-	failpoint.ReapAfterCommit:     {process: atWorker, before: (*run).leaveATaskBehind},
-	failpoint.SweepBeforeCommit:   {process: atWorker, also: "worker.fetched=error"},
-	failpoint.PurgeBeforeCommit:   {process: atWorker, bring: (*run).expireAKey},
-	failpoint.ExpireBeforeCommit:  {process: atWorker, bring: (*run).missADeadline},
-	failpoint.EffectsBeforeCommit: {process: atWorker, also: "outbox.fetched=error"},
+	failpoint.ReapBeforeCommit:         {process: atWorker, before: (*run).leaveATaskBehind},
+	failpoint.ReapAfterCommit:          {process: atWorker, before: (*run).leaveATaskBehind},
+	failpoint.SweepBeforeCommit:        {process: atWorker, also: "worker.fetched=error"},
+	failpoint.PurgeBeforeCommit:        {process: atWorker, bring: (*run).expireAKey},
+	failpoint.PurgePayloadBeforeCommit: {process: atWorker, bring: (*run).expireAPayload},
+	failpoint.ExpireBeforeCommit:       {process: atWorker, bring: (*run).missADeadline},
+	failpoint.EffectsBeforeCommit:      {process: atWorker, also: "outbox.fetched=error"},
 
 	failpoint.ReconcileBeforeCommit: {process: atWorker, before: (*run).strayWake},
 

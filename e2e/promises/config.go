@@ -42,6 +42,7 @@ kinds:
       - {name: notify, type: webhook, destination: crm, body: '{"to": "crm", "task": {{json .task.id}}, "run": {{.task.run}}, "outcome": {{json .outcome}}, "result": {{json .result}}}'}
       - {name: sorry, on: failed, type: webhook, destination: crm, body: '{"to": "crm", "task": {{json .task.id}}, "run": {{.task.run}}, "outcome": {{json .outcome}}}'}
   careful:
+    payload_retention: 24h
     provider: model
     output: text
     request: {model: "{{.input.model}}", messages: [{role: user, content: "{{.input.text}}"}]}

@@ -40,6 +40,7 @@ var Built = map[string]Level{
 	"finish_reason":     Whole,
 	"sse":               Whole,
 	"retry_after":       Whole,
+	"ttl":               Whole,
 	"transport":         Part,
 	"webhook_out":       Part,
 }
@@ -80,6 +81,7 @@ var Claims = []Claim{
 	{Test: "e2e.TestBatchesShareIDs", Level: Whole, Cases: ids("C253")},
 	{Test: "e2e.TestBatchWorkerKilled", Level: Whole, Cases: ids("C254")},
 	{Test: "e2e.TestBatchReplyLost", Level: Whole, Cases: ids("C255")},
+	{Test: "internal/server.TestTTLCases", Level: Whole, Cases: ids("C028 C029 C030")},
 	{Test: "internal/server.TestOneKeyTwoResources", Level: Whole, Cases: ids("C019")},
 	{Test: "e2e.TestRaceCases", Level: Whole, Cases: ids("C024 C025 C027")},
 	{Test: "e2e.TestReplyLost", Level: Whole, Cases: ids("C022")},

@@ -65,6 +65,8 @@ type Retention struct {
 	Tasks time.Duration
 	// Payload is how long input, result and replies are kept, at most Tasks. Default Tasks.
 	Payload time.Duration
+	// Tombstones is how long id, outcome and the result's hash are kept after the task was purged. Default 2160h.
+	Tombstones time.Duration
 	// ClientSchedule is the time from a caller's first try to its last. Default 24h.
 	ClientSchedule time.Duration
 	// Compensation is how long after the fact a scan may submit again what seems missing. Default 24h.
@@ -218,6 +220,7 @@ const (
 	DefaultMaxRuns     = 3
 	DefaultDeadline    = 24 * time.Hour
 	DefaultRetention   = 720 * time.Hour
+	DefaultTombstones  = 2160 * time.Hour
 )
 
 // RetentionOf returns how long tasks of k are kept once final.

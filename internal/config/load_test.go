@@ -113,7 +113,7 @@ func TestDefaults(t *testing.T) {
 	if got := c.Destinations["d"]; got.Repeat != config.RepeatUnsafe || got.AllowPrivate || got.Allows("any") {
 		t.Errorf("destination: got %+v", got)
 	}
-	if got, want := c.Retention, (config.Retention{Tasks: 720 * time.Hour, Payload: 720 * time.Hour, ClientSchedule: 24 * time.Hour, Compensation: 24 * time.Hour, ManualReplay: 72 * time.Hour}); got != want {
+	if got, want := c.Retention, (config.Retention{Tasks: 720 * time.Hour, Payload: 720 * time.Hour, Tombstones: 2160 * time.Hour, ClientSchedule: 24 * time.Hour, Compensation: 24 * time.Hour, ManualReplay: 72 * time.Hour}); got != want {
 		t.Errorf("retention: got %v, want %v", got, want)
 	}
 	if got := c.PayloadRetentionOf(k); got != 720*time.Hour {

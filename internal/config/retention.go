@@ -28,10 +28,11 @@ const (
 )
 
 func (d *decoder) retention(v *value) Retention {
-	r := Retention{Tasks: DefaultRetention, ClientSchedule: 24 * time.Hour, Compensation: 24 * time.Hour, ManualReplay: 72 * time.Hour}
+	r := Retention{Tasks: DefaultRetention, Tombstones: DefaultTombstones, ClientSchedule: 24 * time.Hour, Compensation: 24 * time.Hour, ManualReplay: 72 * time.Hour}
 	m := d.mapping(v, "retention")
 	m.dur("tasks", &r.Tasks)
 	m.dur("payload", &r.Payload)
+	m.dur("tombstones", &r.Tombstones)
 	m.durFrom(0, "client_schedule", &r.ClientSchedule) // 0s: nobody does
 	m.durFrom(0, "compensation", &r.Compensation)
 	m.durFrom(0, "manual_replay", &r.ManualReplay)

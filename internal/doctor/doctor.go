@@ -48,6 +48,7 @@ type Check struct {
 // a file of its own and its line here.
 var Checks = []Check{
 	{"timeouts", Timeouts},
+	{"retention", Retention},
 }
 
 // Run runs checks. One that cannot look is a finding itself, and keeps none of

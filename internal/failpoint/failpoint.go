@@ -23,6 +23,7 @@ const (
 	ReopenBeforeCommit  Point = "submit.reopen_before_commit"
 	CancelBeforeCommit  Point = "submit.cancel_before_commit"
 	ResolveBeforeCommit Point = "submit.resolve_before_commit"
+	EraseBeforeCommit   Point = "submit.erase_before_commit"
 	ActAfterCommit      Point = "submit.act_after_commit"
 
 	EffectActBeforeCommit Point = "review.act_before_commit"
@@ -48,13 +49,14 @@ const (
 	LateBeforeKeep       Point = "worker.late_before_keep"
 	SignOffBefore        Point = "worker.sign_off_before"
 
-	ReapBeforeCommit    Point = "upkeep.reap_before_commit"
-	ReapAfterCommit     Point = "upkeep.reap_after_commit"
-	SweepBeforeCommit   Point = "upkeep.sweep_before_commit"
-	PurgeBeforeCommit   Point = "upkeep.purge_before_commit"
-	ExpireBeforeCommit  Point = "upkeep.expire_before_commit"
-	EffectsBeforeCommit Point = "upkeep.effects_before_commit"
-	UnparkBeforeCommit  Point = "upkeep.unpark_before_commit"
+	ReapBeforeCommit         Point = "upkeep.reap_before_commit"
+	ReapAfterCommit          Point = "upkeep.reap_after_commit"
+	SweepBeforeCommit        Point = "upkeep.sweep_before_commit"
+	PurgeBeforeCommit        Point = "upkeep.purge_before_commit"
+	PurgePayloadBeforeCommit Point = "upkeep.purge_payload_before_commit"
+	ExpireBeforeCommit       Point = "upkeep.expire_before_commit"
+	EffectsBeforeCommit      Point = "upkeep.effects_before_commit"
+	UnparkBeforeCommit       Point = "upkeep.unpark_before_commit"
 
 	ReconcileBeforeCommit Point = "upkeep.reconcile_before_commit"
 
@@ -83,14 +85,14 @@ const (
 // Points lists every point there is.
 var Points = []Point{
 	SubmitBeforeInsert, SubmitAfterInsert, SubmitAfterCommit, SubmitBeforeNotify,
-	ReopenBeforeCommit, CancelBeforeCommit, ResolveBeforeCommit, ActAfterCommit, EffectActBeforeCommit, EffectActAfterCommit,
+	ReopenBeforeCommit, CancelBeforeCommit, ResolveBeforeCommit, EraseBeforeCommit, ActAfterCommit, EffectActBeforeCommit, EffectActAfterCommit,
 	WorkFetched, ClaimBeforeUpdate, ClaimBeforeCommit, ClaimAfterCommit,
 	DispatchBeforeMark, DispatchAfterMark,
 	JobStarted, JobBeforeStore, JobAfterStore, CallAfter,
 	FinishBeforeUpdate, FinishAfterUpdate, FinishAfterEffects, FinishAfterCommit,
 	RequeueBeforeCommit,
 	HeartbeatBefore, IncarnationRegisters, LateBeforeKeep, SignOffBefore,
-	ReapBeforeCommit, ReapAfterCommit, SweepBeforeCommit, PurgeBeforeCommit, ExpireBeforeCommit, EffectsBeforeCommit, UnparkBeforeCommit, ReconcileBeforeCommit,
+	ReapBeforeCommit, ReapAfterCommit, SweepBeforeCommit, PurgeBeforeCommit, PurgePayloadBeforeCommit, ExpireBeforeCommit, EffectsBeforeCommit, UnparkBeforeCommit, ReconcileBeforeCommit,
 	GateMoved, GateActBeforeCommit, ShareBeforeCommit,
 	BatchStageBeforeCommit, BatchStartBeforeCommit, BatchStartAfterCommit, BatchReleaseBeforeCommit,
 	BatchReleaseAfterCommit, BatchCollectBeforeCommit, BatchEndBeforeCommit,

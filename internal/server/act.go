@@ -106,10 +106,31 @@ func (s *Server) resolve(ctx context.Context, x *exchange, in *ByID) (*answer, e
 	return s.moved(ctx, x, http.StatusOK, row)
 }
 
+// erasing has the reason in the query: a DELETE has no body.
+type erasing struct {
+	ByID
+	Reason string `query:"reason" maxLength:"1000" doc:"Why, for the audit."`
+}
+
+func (s *Server) erase(ctx context.Context, x *exchange, in *erasing) (*answer, error) {
+	id, err := s.subject(ctx, x, &in.ByID)
+	if err != nil {
+		return nil, err
+	}
+	if !storable(in.Reason) {
+		return nil, api.Errorf(api.CodeInvalidParam, "reason holds characters that no text has").WithField("reason")
+	}
+	row, err := s.Submit.Erase(ctx, x.act(id, fields{reason: in.Reason}))
+	if err != nil {
+		return nil, s.acted(ctx, x, id, err)
+	}
+	return s.moved(ctx, x, http.StatusOK, row)
+}
+
 // subject is the task an act is about. One past its retention is gone for acts
 // as well, whether the purge has come by or not.
 func (s *Server) subject(ctx context.Context, x *exchange, in *ByID) (task.ID, error) {
-	id, err := in.task(x)
+	id, err := s.which(ctx, x, *in)
 	if err != nil {
 		return id, err
 	}

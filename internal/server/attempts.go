@@ -14,7 +14,7 @@ const partialShown = 64 << 10
 
 // attempts lists the ledger's entries of a task.
 func (s *Server) attempts(ctx context.Context, x *exchange, in *ByID) (*answer, error) {
-	id, err := in.task(x)
+	id, err := s.which(ctx, x, *in)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ type partParams struct {
 // attemptPart answers with what is kept of an attempt. It is a provider's or a
 // model's word, so no browser may take it for a page.
 func (s *Server) attemptPart(ctx context.Context, x *exchange, in *partParams) (*answer, error) {
-	id, err := in.task(x)
+	id, err := s.which(ctx, x, in.ByID)
 	if err != nil {
 		return nil, err
 	}

@@ -151,7 +151,7 @@ func readCursor(text string, mark []byte) (*task.ID, error) {
 
 // effects lists what became of a task's side effects.
 func (s *Server) effects(ctx context.Context, x *exchange, in *ByID) (*answer, error) {
-	id, err := in.task(x)
+	id, err := s.which(ctx, x, *in)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/task"
 	"github.com/onefold-dev/onefold/internal/telemetry"
 )
@@ -17,18 +19,47 @@ import (
 // ByID are the parameters of routes about one task. It is exported because huma
 // looks into exported fields only, embedded ones too.
 type ByID struct {
-	ID string `path:"id" doc:"The task's id, as the submit returned it."`
+	ID   string `path:"id" doc:"The task's id, as the submit returned it; or by-key, with kind and key in the query: the newest task under the key."`
+	Kind string `query:"kind" maxLength:"255" doc:"With the id by-key: the task's kind."`
+	Key  string `query:"key" maxLength:"255" doc:"With the id by-key: the task's key."`
 }
 
-// task is the id asked for. What is no id is answered like an id that nobody
+// byKey stands in the place of an id where the task is named by kind and key.
+const byKey = "by-key"
+
+// which is the id asked for. What is no id is answered like an id that nobody
 // has: to a caller ids are opaque.
-func (p ByID) task(x *exchange) (task.ID, error) {
+func (s *Server) which(ctx context.Context, x *exchange, p ByID) (task.ID, error) {
+	if p.ID == byKey {
+		return s.newest(ctx, x, p)
+	}
+	if p.Kind != "" || p.Key != "" {
+		return task.ID{}, api.Errorf(api.CodeInvalidParam, "kind and key go with the id by-key").WithField("key").
+			WithFix("Ask for /v1/tasks/by-key?kind=K&key=KEY, or leave kind and key out.")
+	}
 	id, err := uuid.Parse(p.ID)
 	if err != nil || len(p.ID) != 36 {
 		return task.ID{}, noTask()
 	}
 	x.line.Add(slog.String(telemetry.KeyTaskID, id.String()))
 	return id, nil
+}
+
+func (s *Server) newest(ctx context.Context, x *exchange, p ByID) (task.ID, error) {
+	if p.Kind == "" || p.Key == "" || !storable(p.Kind) || !storable(p.Key) {
+		return task.ID{}, api.Errorf(api.CodeInvalidParam, "by-key needs kind and key").WithField("key")
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	id, err := store.NewestByKey(ctx, s.DB, x.who.Tenant, p.Kind, p.Key)
+	if err != nil {
+		return task.ID{}, err
+	}
+	if id == nil {
+		return task.ID{}, noTask()
+	}
+	x.line.Add(slog.String(telemetry.KeyTaskID, id.String()))
+	return *id, nil
 }
 
 func noTask() error { return api.Errorf(api.CodeNotFound, "there is no such task") }

@@ -35,7 +35,7 @@ type problem struct {
 	Field     string         `json:"field,omitempty" doc:"The field, parameter or header at fault."`
 	Line      int            `json:"line,omitempty" doc:"The line of a batch's file at fault."`
 	FirstLine int            `json:"first_line,omitempty" doc:"With duplicate_custom_id: the line that has the id, too."`
-	Mismatch  []string       `json:"mismatch,omitempty" doc:"With key_reused: the fields that differ from the first payload."`
+	Mismatch  *[]string      `json:"mismatch,omitempty" doc:"With key_reused: the fields that differ from the first payload; null when that is not kept any more."`
 	TaskID    string         `json:"task_id,omitempty" doc:"The task concerned."`
 	RequestID string         `json:"request_id" doc:"To be quoted when asking for help."`
 	Tombstone *api.Tombstone `json:"tombstone,omitempty" doc:"With expired: what is still known of the task."`
@@ -84,7 +84,10 @@ func (s *Server) problem(x *exchange, err error) (*problem, time.Duration) {
 	e := s.caller(x, err)
 	p := &problem{
 		Title: http.StatusText(e.Status), Status: e.Status, Code: string(e.Code), Detail: e.Message, Fix: e.Fix, Field: e.Field,
-		Line: e.Line, FirstLine: e.FirstLine, Mismatch: e.Mismatch, TaskID: e.TaskID, RequestID: x.id, Tombstone: e.Tombstone,
+		Line: e.Line, FirstLine: e.FirstLine, TaskID: e.TaskID, RequestID: x.id, Tombstone: e.Tombstone,
+	}
+	if e.Mismatch != nil || e.Code == api.CodeKeyReused {
+		p.Mismatch = &e.Mismatch
 	}
 	x.line.Add(slog.String("code", p.Code))
 	return p, e.RetryAfter

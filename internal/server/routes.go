@@ -85,6 +85,13 @@ func (s *Server) routes() {
 		answers: is{200: aTask("The task as decided.", "Retry-After"), 400: refused, 404: refused, 408: refused, 409: refused, 410: refused, 413: refused, 415: refused},
 	}, s.resolve)
 
+	// Operators: erase on request what a task was given and what it brought.
+	serve(s, route{
+		method: http.MethodDelete, path: "/v1/tasks/{id}/payload", id: "eraseTaskPayload", scopes: may(api.ScopeOperate), resource: "tasks",
+		summary: "Erase a task's payload", doc: docErase,
+		answers: is{200: aTask("The task without its payload."), 400: refused, 404: refused, 409: refused, 410: refused},
+	}, s.erase)
+
 	// Operators and callers: the calls that were made for a task, and what is known of each.
 	serve(s, route{
 		method: http.MethodGet, path: "/v1/tasks/{id}/attempts", id: "listTaskAttempts", scopes: may(api.ScopeRead), resource: "tasks",
@@ -202,6 +209,9 @@ const (
 	docCancel = "A pending or unknown task is cancelled at once (200). For a running one cancelling is asked for (202): a call " +
 		"that is out cannot be called back; what it brings is kept with its attempt and never shown as the result. A task " +
 		"that has ended answers 409. `cancel` says whether the provider may still bill."
+	docErase = "Takes away input, result, metadata, replies and what effects carried, of a task that has ended and whose effects " +
+		"are done. Key, outcome and the hashes of input and result stay: a duplicate is still answered, with `result_expired`. " +
+		"The task cannot run again."
 	docAttempts = "Every try at the task, oldest first: how far its call came, what came of it, what it cost, and whether " +
 		"the provider may have billed it. For a task whose outcome is unknown this is the evidence."
 	docRetry = "A new run with fresh attempts and a fresh deadline, for a failed or unknown task. `epoch` is the one " +

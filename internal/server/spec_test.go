@@ -194,7 +194,16 @@ func actCalls(w world) (calls []specCall) {
 			specCall{route: route, id: w.unknown, want: 403, body: good, key: w.reader},
 		)
 	}
+	const erase = "DELETE /v1/tasks/{id}/payload"
 	return append(calls,
+		specCall{route: erase, id: w.pending, want: 409},
+		specCall{route: erase, id: w.succeeded, want: 409}, // an effect waits
+		specCall{route: erase, id: w.cancelled, want: 200, query: "?reason=asked+for"},
+		specCall{route: erase, id: w.cancelled, want: 400, query: "?reason=%00"},
+		specCall{route: erase, id: "nosuch", want: 404},
+		specCall{route: erase, id: w.gone, want: 410},
+		specCall{route: erase, id: w.cancelled, want: 401, key: "-"},
+		specCall{route: erase, id: w.cancelled, want: 403, key: w.submitter},
 		specCall{route: resolve, id: w.unknown, want: 200, body: fmt.Sprintf(`{"action":"succeeded","epoch":1,"reason":"r","result":%s}`, `{"n": 1.0}`)},
 		specCall{route: retry, id: w.retried, want: 200, body: `{"epoch":1}`},
 		specCall{route: retry, id: w.failed, want: 409, body: `{"epoch":1}`}, // reopened before

@@ -19,7 +19,7 @@ type getParams struct {
 }
 
 func (s *Server) get(ctx context.Context, x *exchange, in *getParams) (*answer, error) {
-	id, err := in.task(x)
+	id, err := s.which(ctx, x, in.ByID)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ type rawParams struct {
 }
 
 func (s *Server) input(ctx context.Context, x *exchange, in *rawParams) (*answer, error) {
-	id, err := in.task(x)
+	id, err := s.which(ctx, x, in.ByID)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (s *Server) input(ctx context.Context, x *exchange, in *rawParams) (*answer
 }
 
 func (s *Server) result(ctx context.Context, x *exchange, in *rawParams) (*answer, error) {
-	id, err := in.task(x)
+	id, err := s.which(ctx, x, in.ByID)
 	if err != nil {
 		return nil, err
 	}

@@ -342,6 +342,13 @@ func TestPayloadPurged(t *testing.T) {
 			t.Errorf("%s: got %s", path, r.body)
 		}
 	}
+	if r := b.do(t, call{method: "POST", path: "/v1/tasks", idem: "k", body: chat}); r.status != 200 || !r.task.ResultExpired || len(r.task.ResultHash) != 64 || r.task.Result != nil {
+		t.Errorf("a replay: got %d %s", r.status, r.body)
+	}
+	other := `{"kind":"llm.chat","input":{"model":"m","messages":[]}}`
+	if r := b.do(t, call{method: "POST", path: "/v1/tasks", idem: "k", body: other}); r.status != 422 || !strings.Contains(string(r.body), `"mismatch":null`) {
+		t.Errorf("another payload: got %d %s", r.status, r.body)
+	}
 	if r := b.get(t, id); r.status != 200 || r.task.Result != nil {
 		t.Errorf("got %d %s", r.status, r.body)
 	}
@@ -396,5 +403,37 @@ func TestRetryAfterIsMeasured(t *testing.T) {
 	}
 	if r := b2.get(t, r.task.ID); r.header.Get("Retry-After") != "60" {
 		t.Errorf("ten minutes late: got Retry-After %q, want 60", r.header.Get("Retry-After"))
+	}
+}
+
+// A task is found by its key wherever an id is taken: the newest under it.
+func TestByKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.submit(t, "order:7/x&y", chat).task.ID
+	const q = "?kind=llm.chat&key=order%3A7%2Fx%26y"
+	for _, c := range []struct {
+		method, path string
+		want         int
+	}{
+		{"GET", "/v1/tasks/by-key" + q, 200},
+		{"GET", "/v1/tasks/by-key/input" + q, 200},
+		{"GET", "/v1/tasks/by-key/result" + q, 409},
+		{"GET", "/v1/tasks/by-key/attempts" + q, 200},
+		{"GET", "/v1/tasks/by-key/effects" + q, 200},
+		{"GET", "/v1/tasks/by-key?kind=llm.chat&key=nosuch", 404},
+		{"GET", "/v1/tasks/by-key?kind=llm.chat", 400},
+		{"GET", "/v1/tasks/by-key", 400},
+		{"GET", "/v1/tasks/" + id + q, 400},
+		{"POST", "/v1/tasks/by-key/cancel" + q, 200},
+		{"DELETE", "/v1/tasks/by-key/payload" + q, 200},
+	} {
+		r := b.do(t, call{method: c.method, path: c.path})
+		if r.status != c.want || c.want == 200 && r.task.ID != "" && r.task.ID != id {
+			t.Errorf("%s %s: got %d %s, want %d", c.method, c.path, r.status, r.body, c.want)
+		}
+	}
+	if r := b.do(t, call{method: "GET", path: "/v1/tasks/by-key" + q, key: b.key(t, "b", api.ScopeRead)}); r.status != 404 {
+		t.Errorf("another tenant: got %d %s, want 404", r.status, r.body)
 	}
 }

@@ -196,55 +196,6 @@ func Rewake(ctx context.Context, tx DBTX, ids []task.ID, jobs []int64) error {
 	return nil
 }
 
-// RetireExpired moves expired final tasks to the tombstones, so that their keys
-// are free again. One that has effects on the way, or was reopened meanwhile,
-// stays.
-func RetireExpired(ctx context.Context, tx DBTX, ids []task.ID) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	_, err := tx.Exec(ctx, `
-WITH picked AS (
-    SELECT t.id
-    FROM onefold.tasks AS t
-    WHERE t.id = ANY ($1)
-    ORDER BY t.id
-    FOR UPDATE SKIP LOCKED
-), done AS (
-    DELETE FROM onefold.effects AS e
-    USING picked AS p
-    JOIN onefold.tasks AS t USING (id)
-    WHERE e.task_id = p.id AND t.state IN ('succeeded', 'failed', 'cancelled') AND t.expires_at <= now()
-        AND NOT EXISTS (
-            SELECT FROM onefold.effects AS o
-            WHERE o.task_id = p.id AND o.state NOT IN ('delivered', 'discarded'))
-)
-INSERT INTO onefold.tombstones (task_id, tenant, kind, key, state, error_code, result_hash, created_at, finished_at)
-SELECT t.id, t.tenant, t.kind, t.key, t.state, t.error_code, t.result_hash, t.created_at, t.finished_at
-FROM picked AS p
-JOIN onefold.tasks AS t USING (id)
-WHERE t.state IN ('succeeded', 'failed', 'cancelled') AND t.expires_at <= now()
-    AND NOT EXISTS (
-        SELECT FROM onefold.effects AS o
-        WHERE o.task_id = p.id AND o.state NOT IN ('delivered', 'discarded'))
-ON CONFLICT (task_id) DO NOTHING`, ids)
-	if err != nil {
-		return fmt.Errorf("retire expired tasks: %w", err)
-	}
-	if err := keepUsage(ctx, tx, ids); err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, `
-DELETE FROM onefold.tasks AS t
-USING onefold.tombstones AS d
-WHERE t.id = ANY ($1) AND d.task_id = t.id AND t.state IN ('succeeded', 'failed', 'cancelled') AND t.expires_at <= now()
-    AND NOT EXISTS (SELECT FROM onefold.effects AS o WHERE o.task_id = t.id)`, ids)
-	if err != nil {
-		return fmt.Errorf("retire expired tasks: %w", err)
-	}
-	return nil
-}
-
 // EmitMarker writes a marker into the log, so that a transaction that only
 // resolves an unclear commit has a commit of its own to wait for.
 func EmitMarker(ctx context.Context, tx DBTX) error {

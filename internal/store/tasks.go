@@ -90,6 +90,25 @@ WHERE t.id = $1 AND ($2 = '' OR t.tenant = $2)`, id, tenant)
 	return out[0], nil
 }
 
+// NewestByKey is the newest task of a tenant under a key, or nil; one past its
+// retention does not count. An empty tenant is an instance key's.
+func NewestByKey(ctx context.Context, db DBTX, tenant, kind, key string) (*task.ID, error) {
+	var id task.ID
+	err := db.QueryRow(ctx, `
+SELECT id
+FROM onefold.tasks
+WHERE ($1 = '' OR tenant = $1) AND kind = $2 AND key = $3 AND (expires_at IS NULL OR expires_at > now())
+ORDER BY id DESC
+LIMIT 1`, tenant, kind, key).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read a task by key: %w", err)
+	}
+	return &id, nil
+}
+
 // TaskInput reads the verbatim input of a tenant's task. found is false when
 // there is no such task; input is nil when the payload was purged.
 func TaskInput(ctx context.Context, db DBTX, tenant string, id task.ID) (input []byte, found bool, err error) {

@@ -234,14 +234,3 @@ func queryIDs(ctx context.Context, db DBTX, what, sql string, args ...any) ([]ta
 	}
 	return ids, rows.Err()
 }
-
-// Expired picks final tasks past their retention whose effects are all done.
-func Expired(ctx context.Context, tx DBTX, most int) ([]task.ID, error) {
-	return queryIDs(ctx, tx, "look for expired tasks", `
-SELECT t.id
-FROM onefold.tasks AS t
-WHERE t.expires_at <= now() AND t.state IN ('succeeded', 'failed', 'cancelled')
-    AND NOT EXISTS (SELECT FROM onefold.effects AS e WHERE e.task_id = t.id AND e.state NOT IN ('delivered', 'discarded'))
-ORDER BY t.expires_at
-LIMIT $1`, most)
-}

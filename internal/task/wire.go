@@ -30,6 +30,10 @@ func (r *Row) Wire() *api.Task {
 		u := r.Usage
 		t.Usage = &u
 	}
+	if r.PayloadPurgedAt != nil {
+		t.PayloadPurgedAt = utc(r.PayloadPurgedAt)
+		t.ResultExpired, t.ResultHash = r.ResultHash != nil, hex.EncodeToString(r.ResultHash)
+	}
 	if r.ErrorCode != "" {
 		t.Error = WireError(r.ErrorCode, r.ErrorMessage, r.Permanent())
 	}

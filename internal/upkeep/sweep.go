@@ -171,21 +171,3 @@ func (u *Upkeep) effects(ctx context.Context) error {
 		return failpoint.Hit(failpoint.EffectsBeforeCommit)
 	})
 }
-
-// purge moves tasks past their retention to the tombstones, a small batch a
-// round.
-func (u *Upkeep) purge(ctx context.Context) error {
-	return u.elected(ctx, lockPurge, func(tx pgx.Tx) error {
-		if err := store.ForgetBudgets(ctx, tx, u.Kinds.Config().Retention.Tasks, most); err != nil {
-			return err
-		}
-		ids, err := store.Expired(ctx, tx, most)
-		if err != nil || len(ids) == 0 {
-			return err
-		}
-		if err := store.RetireExpired(ctx, tx, ids); err != nil {
-			return err
-		}
-		return failpoint.Hit(failpoint.PurgeBeforeCommit)
-	})
-}

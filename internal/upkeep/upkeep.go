@@ -118,9 +118,7 @@ func (u *Upkeep) Round(ctx context.Context) error {
 			steps = append(steps, u.reconcile)
 		}
 	}
-	if u.round++; u.round%20 == 0 {
-		steps = append(steps, u.purge)
-	}
+	u.round++
 	var errs []error
 	for _, step := range steps {
 		if err := step(limit); err != nil {
@@ -153,17 +151,7 @@ const (
 // elected runs f in a transaction if no other process is at the same round.
 func (u *Upkeep) elected(ctx context.Context, lock int64, f func(tx pgx.Tx) error) error {
 	u.queues, u.settled, u.taken = nil, nil, map[string]int{}
-	err := pgx.BeginTxFunc(ctx, u.conn, store.ReadCommitted, func(tx pgx.Tx) error {
-		var mine bool
-		if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, lock).Scan(&mine); err != nil {
-			return fmt.Errorf("take the upkeep lock: %w", err)
-		}
-		if !mine {
-			return nil
-		}
-		return f(tx)
-	})
-	if err != nil {
+	if err := electedOn(ctx, u.conn, lock, f); err != nil {
 		return err
 	}
 	u.Notifier.Queues(u.queues...)
@@ -175,6 +163,19 @@ func (u *Upkeep) elected(ctx context.Context, lock int64, f func(tx pgx.Tx) erro
 		u.Notifier.Settled(m.Row.ID)
 	}
 	return nil
+}
+
+func electedOn(ctx context.Context, conn *pgx.Conn, lock int64, f func(tx pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, conn, store.ReadCommitted, func(tx pgx.Tx) error {
+		var mine bool
+		if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, lock).Scan(&mine); err != nil {
+			return fmt.Errorf("take the upkeep lock: %w", err)
+		}
+		if !mine {
+			return nil
+		}
+		return f(tx)
+	})
 }
 
 // hint notes whom to tell once the present transaction has committed.

@@ -127,6 +127,8 @@ type process struct {
 	*worker.Worker
 	lease *worker.Lease
 	up    *upkeep.Upkeep
+
+	purger *upkeep.Purger
 }
 
 func (b *bundle) process(lease time.Duration) *process {
@@ -143,6 +145,7 @@ func (b *bundle) process(lease time.Duration) *process {
 	}
 	o := outbox.New(outbox.Opts{Config: b.cfg})
 	p.up = upkeep.New(upkeep.Config{Connect: connect, Kinds: b.book, Outbox: o, Notifier: b.notify, Lease: lease, Longest: time.Minute, Log: log})
+	p.purger = &upkeep.Purger{Connect: connect, Kinds: b.book, Log: log}
 	pool := b.pool
 	if b.work != nil {
 		pool = b.work

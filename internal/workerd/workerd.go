@@ -186,6 +186,7 @@ func (w *Worker) tend(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { w.upkeep.Run(ctx) })
 	all.Go(func() { w.upkeep.RunGauges(ctx, w.app.Pool) })
+	all.Go(func() { (&upkeep.Purger{Connect: w.app.Direct, Kinds: w.app.Kinds, Log: w.app.Log}).Run(ctx) })
 	all.Go(func() { _ = w.batches.Run(ctx) }) // it returns with its context only
 	all.Go(func() {
 		doctor.Watch(ctx, doctor.Env{DB: w.app.Pool, Config: w.app.Kinds.Config()}, doctor.Checks, doctor.WatchEvery, w.app.Log)
