@@ -23,7 +23,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/upkeep"
 )
 
-const file = `
+const purgeFile = `
 providers:
   p: {type: fake, base_url: "http://127.0.0.1:1", timeouts: {first_byte: 10s, idle: 5s, total: 30s}}
 kinds:
@@ -32,7 +32,7 @@ kinds:
   o: {provider: p, output: text, dedupe: open, payload_retention: 1h}
 `
 
-type bundle struct {
+type purging struct {
 	t    *testing.T
 	pool *pgxpool.Pool
 	cfg  *config.Config
@@ -40,10 +40,10 @@ type bundle struct {
 	*upkeep.Purger
 }
 
-func setup(t *testing.T) *bundle {
+func purgeSetup(t *testing.T) *purging {
 	t.Helper()
 	pool := pgtest.New(t).Pool(t)
-	cfg, err := config.Parse("test.yaml", []byte(file), config.Opts{SkipSecrets: true})
+	cfg, err := config.Parse("test.yaml", []byte(purgeFile), config.Opts{SkipSecrets: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,10 +58,10 @@ func setup(t *testing.T) *bundle {
 	p := &upkeep.Purger{Kinds: book, Log: log, Connect: func(ctx context.Context) (*pgx.Conn, error) {
 		return pgx.ConnectConfig(ctx, pool.Config().ConnConfig.Copy())
 	}}
-	return &bundle{t: t, pool: pool, cfg: cfg, Service: s, Purger: p}
+	return &purging{t: t, pool: pool, cfg: cfg, Service: s, Purger: p}
 }
 
-func (b *bundle) submit(kind, key, input string) submit.Answer {
+func (b *purging) submit(kind, key, input string) submit.Answer {
 	b.t.Helper()
 	a, err := b.Submit(context.Background(), submit.Request{Tenant: "a", Key: key, KeySent: true, Body: []byte(`{"kind":"` + kind + `","input":` + input + `}`)})
 	if err != nil {
@@ -70,14 +70,14 @@ func (b *bundle) submit(kind, key, input string) submit.Answer {
 	return a
 }
 
-func (b *bundle) exec(sql string, args ...any) {
+func (b *purging) exec(sql string, args ...any) {
 	b.t.Helper()
 	if _, err := b.pool.Exec(context.Background(), sql, args...); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-func (b *bundle) count(sql string, args ...any) (n int) {
+func (b *purging) count(sql string, args ...any) (n int) {
 	b.t.Helper()
 	if err := b.pool.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
 		b.t.Fatal(err)
@@ -86,7 +86,7 @@ func (b *bundle) count(sql string, args ...any) (n int) {
 }
 
 // ended puts a task into a final state as so long ago, with the retention given.
-func (b *bundle) ended(id uuid.UUID, state api.State, ago, retention time.Duration) {
+func (b *purging) ended(id uuid.UUID, state api.State, ago, retention time.Duration) {
 	b.t.Helper()
 	code, permanent := (*string)(nil), (*bool)(nil)
 	if state == api.Failed {
@@ -101,14 +101,14 @@ SET state = $2, finished_at = now() - $3::interval, expires_at = now() - $3::int
 WHERE id = $1`, id, string(state), ago, retention, code, permanent)
 }
 
-func (b *bundle) effect(id uuid.UUID, name, state string) {
+func (b *purging) effect(id uuid.UUID, name, state string) {
 	b.t.Helper()
 	b.exec(`
 INSERT INTO onefold.effects (id, task_id, tenant, run, name, outcome, type, destination, state, finished_at, headers, body)
 VALUES (gen_random_uuid(), $1, 'a', 1, $2, 'succeeded', 'webhook', 'd', $3, CASE WHEN $3 NOT IN ('waiting', 'held') THEN now() END, 'h', 'b')`, id, name, state)
 }
 
-func (b *bundle) purge() {
+func (b *purging) purge() {
 	b.t.Helper()
 	for more := true; more; {
 		var err error
@@ -123,7 +123,7 @@ const day = 24 * time.Hour
 // What is past its retention goes, and a tombstone stays; all else stays.
 func TestPurge(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := purgeSetup(t)
 	b.Batch = 2 // so that several batches are needed
 	gone := map[string]uuid.UUID{}
 	for i, state := range []api.State{api.Succeeded, api.Failed, api.Cancelled, api.Succeeded, api.Succeeded} {
@@ -180,7 +180,7 @@ func TestPurge(t *testing.T) {
 // review; the old task stays for it.
 func TestExpiredKeyWithAnEffectInReview(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := purgeSetup(t)
 	old := b.submit("k", "x", `1`).Row.ID
 	b.ended(old, api.Succeeded, 31*day, 30*day)
 	b.effect(old, "n", "dead")
@@ -202,7 +202,7 @@ func TestExpiredKeyWithAnEffectInReview(t *testing.T) {
 // and so does one that is locked.
 func TestPurgeMeetsAReopen(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := purgeSetup(t)
 	id := b.submit("k", "x", `1`).Row.ID
 	b.ended(id, api.Failed, 31*day, 30*day)
 	b.effect(id, "n", "delivered")
@@ -231,7 +231,7 @@ func TestPurgeMeetsAReopen(t *testing.T) {
 // Payloads go before keys, of tasks that cannot run again only.
 func TestPurgePayloads(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := purgeSetup(t)
 	b.Batch = 2
 	ended := func(kind, key string, state api.State, ago time.Duration) uuid.UUID {
 		id := b.submit(kind, key, `{"secret":"`+key+`"}`).Row.ID
@@ -272,7 +272,7 @@ func TestPurgePayloads(t *testing.T) {
 }
 
 // afterwards checks what is answered once a payload is gone.
-func (b *bundle) afterwards(succeeded, failed uuid.UUID) {
+func (b *purging) afterwards(succeeded, failed uuid.UUID) {
 	t := b.t
 	t.Helper()
 	again := b.submit("k", "succeeded", `{"secret":"succeeded"}`)
@@ -298,7 +298,7 @@ func asError(err error) *api.Error {
 // Erasing takes everything but key and outcome, once, and is audited.
 func TestErase(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := purgeSetup(t)
 	ctx := context.Background()
 	id := b.submit("k", "x", `{"name":"Ada"}`).Row.ID
 	act := submit.Act{Tenant: "a", ID: id, Actor: "op", Reason: "asked for"}
@@ -333,7 +333,7 @@ func TestErase(t *testing.T) {
 // waits for the purge's locks.
 func TestPurgeBesideSubmits(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := purgeSetup(t)
 	b.Batch = 50
 	b.submit("k", "first", `1`)
 	b.exec(`
@@ -381,7 +381,7 @@ FROM onefold.tasks, generate_series(1, 2000) AS i`)
 // The longest time between a submit and its duplicate is kept as a number.
 func TestSpanOfDuplicates(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := purgeSetup(t)
 	id := b.submit("k", "x", `1`).Row.ID
 	b.exec(`UPDATE onefold.tasks SET created_at = now() - interval '50 h' WHERE id = $1`, id)
 	b.submit("k", "y", `1`)
