@@ -16,7 +16,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/openai/openai-go/v3"
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/apid"
@@ -174,32 +173,6 @@ func TestBatchRun(t *testing.T) {
 	code, stdout, stderr := w.run(t.Context(), "batch", "run", in, "--as-finished")
 	if code != exitOK || strings.Count(stdout, "\n") != n {
 		t.Errorf("to stdout: exit code %d, %d lines, %s", code, strings.Count(stdout, "\n"), stderr)
-	}
-}
-
-// checkOpenAI reads an output line as a program written for OpenAI's API does.
-func checkOpenAI(t *testing.T, l []byte, i int) {
-	t.Helper()
-	var out struct {
-		ID       string `json:"id"`
-		CustomID string `json:"custom_id"`
-		Response *struct {
-			StatusCode int                   `json:"status_code"`
-			RequestID  string                `json:"request_id"`
-			Body       openai.ChatCompletion `json:"body"`
-		} `json:"response"`
-		Error *struct{ Code, Message string } `json:"error"`
-	}
-	if err := json.Unmarshal(l, &out); err != nil {
-		t.Fatalf("line %d: %v in %s", i, err, l)
-	}
-	if out.CustomID != fmt.Sprint("row-", i) || out.Response == nil || out.Error != nil || out.Response.StatusCode != 200 || out.Response.RequestID == "" {
-		t.Fatalf("line %d: got %s", i, l)
-	}
-	c := out.Response.Body
-	if c.Object != "chat.completion" || len(c.Choices) != 1 || c.Choices[0].Message.Content != fmt.Sprint("say ", i) ||
-		c.Choices[0].FinishReason == "" || c.Usage.TotalTokens == 0 || c.Model != "m" {
-		t.Errorf("line %d: the body reads as %+v", i, c)
 	}
 }
 

@@ -26,7 +26,7 @@ func (chat) document(c *call) map[string]any {
 	doc := map[string]any{
 		"id": "chatcmpl-" + c.id, "object": "chat.completion", "created": created, "model": c.q.model,
 		"choices": []any{map[string]any{
-			"index": 0, "message": map[string]any{"role": "assistant", "content": c.text}, "logprobs": nil,
+			"index": 0, "message": map[string]any{"role": "assistant", "content": c.text, "refusal": nil}, "logprobs": nil,
 			"finish_reason": first(c.s.finish, "stop"),
 		}},
 	}

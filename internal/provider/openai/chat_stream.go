@@ -151,8 +151,13 @@ func (s *stream) shape() {
 		if !m.Get("role").Has() {
 			m.Set("role", delta.NewString("assistant"))
 		}
-		if m.Get("content") == nil {
-			m.Set("content", delta.Null())
+		for _, name := range []string{"content", "refusal"} { // always there in the other form, null or not
+			if m.Get(name) == nil {
+				m.Set(name, delta.Null())
+			}
+		}
+		if c.Get("logprobs") == nil {
+			c.Set("logprobs", delta.Null())
 		}
 		for _, call := range m.Get("tool_calls").Items() {
 			call.Delete("index")
