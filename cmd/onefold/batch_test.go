@@ -220,7 +220,7 @@ func TestBatchRunInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := w.run(t.Context(), "batch", "run", in, "-o", out)
-	if code != exitOK {
+	if code != exitOK || !strings.Contains(stderr, "this file is batch ") {
 		t.Fatalf("got exit code %d, %s", code, stderr)
 	}
 	lines := readLines(t, out)
@@ -258,6 +258,9 @@ func TestBatchCommands(t *testing.T) {
 	}
 	if diff := cmp.Diff(told, []string{"", "", "", "rejected", "invalid_json", ""}); diff != "" {
 		t.Errorf("-got +want:\n%s", diff)
+	}
+	if !strings.Contains(stderr, "--only errors") || !strings.Contains(stderr, "--retry-failed") || strings.Contains(stderr, "is batch") {
+		t.Errorf("nothing is said of what to do about what failed: %s", stderr)
 	}
 	code, stdout, _ := w.run(t.Context(), "batch", "status", "n:1")
 	if code != exitOK || !strings.Contains(stdout, "state      completed") || !strings.Contains(stdout, "line 5     invalid_json") {

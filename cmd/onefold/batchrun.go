@@ -60,6 +60,9 @@ func (c *batchRunCmd) Run(ctx context.Context, e *env) error {
 			return err
 		}
 	}
+	if b.Created != nil && !*b.Created && !e.json {
+		e.say("this file is batch %s, %s: %d of %d lines are done", b.ID, b.State, b.Counts.Settled(), b.Lines)
+	}
 	to, err := e.sink(b, c.AsFinished, "")
 	if err != nil {
 		return err
@@ -73,12 +76,27 @@ func (c *batchRunCmd) Run(ctx context.Context, e *env) error {
 	}
 	p.close()
 	if !e.json {
-		e.say("%s: %s; cost %s", b.State, counts(b.Counts), dash(b.Usage.Cost))
+		e.ended(b)
 	}
 	if code := batchCode(b); code != exitOK {
 		return ending(code)
 	}
 	return nil
+}
+
+// ended says what a batch came to, and what can be done about lines that failed.
+func (e *env) ended(b *api.Batch) {
+	cost := ""
+	if b.Usage.Cost != "" {
+		cost = "; cost " + clean(b.Usage.Cost)
+	}
+	e.say("%s: %s%s", b.State, counts(b.Counts), cost)
+	if bad(b.Counts) > 0 {
+		e.say("`onefold batch results %s --only errors` shows what went wrong", b.ID)
+	}
+	if b.Counts.Failed+b.Counts.Expired > 0 {
+		e.say("the same command with --retry-failed runs the failed lines again, and no others")
+	}
 }
 
 // key is the one given, or one that follows from the file and what is asked for:

@@ -359,3 +359,24 @@ func TestUploadWithoutTheDefaultKind(t *testing.T) {
 		t.Errorf("got %v, want %s", err, api.CodeUnknownKind)
 	}
 }
+
+// A chunk holds at most 1,000 lines, and at most 4 MiB unless one line is larger.
+func TestChunks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1, batch.Opts{})[0]
+	large := strings.Repeat("x", 1500<<10)
+	for name, tt := range map[string]struct {
+		file   string
+		chunks int
+	}{
+		"a-thousand":  {chats(1000), 1},
+		"one-more":    {chats(1001), 2},
+		"large-lines": {lines(chat("a", large), chat("b", large), chat("c", large), chat("d", large), chat("e", large)), 3},
+		"huge-lines":  {lines(chat("a", strings.Repeat("x", 5<<20)), chat("b", "hi"), chat("c", "hi")), 2},
+	} {
+		b.mustUpload(t, name, tt.file)
+		if n := b.count(t, `SELECT chunks FROM onefold.batches WHERE key = $1`, name); n != tt.chunks {
+			t.Errorf("%s: staged in %d chunks, want %d", name, n, tt.chunks)
+		}
+	}
+}

@@ -209,7 +209,7 @@ var codeRules = []Rule{
 			"payment_required", "credit_exhausted",
 		},
 		Known: "turned away at the gate; waiting does not help", Billed: BilledNo, Gate: GateHold,
-		Next: "failed, not permanent; the provider is held",
+		Next: "failed, not permanent, a batch's line waits; the provider is held",
 	},
 	{
 		Section: SectionCode, On: "rate limit", Class: Refused, Code: CodeRateLimited,
@@ -275,7 +275,7 @@ var statusRules = []Rule{
 	{
 		Section: SectionStatus, On: "402: payment required", Statuses: [][2]int{{402, 402}}, Class: Rejected, Code: CodeQuotaExhausted,
 		Known: "turned away at the gate; waiting does not help", Billed: BilledNo, Gate: GateHold,
-		Next: "failed, not permanent; the provider is held",
+		Next: "failed, not permanent, a batch's line waits; the provider is held",
 	},
 	{
 		Section: SectionStatus, On: "403 without a code of authentication", Statuses: [][2]int{{403, 403}}, Class: Rejected, Code: CodeForbidden,

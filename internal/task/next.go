@@ -81,6 +81,9 @@ type Ended struct {
 	// Checkable says that the provider will be asked what became of the calls (a
 	// status request, a background job) before anything is sent again.
 	Checkable bool
+	// Patient tasks wait where the provider's quota is used up: lines of a batch,
+	// whose hundreds of calls under way would otherwise fail with the first one.
+	Patient bool
 
 	Attempts  int32 // counted, this one included
 	NotSent   int16
@@ -118,6 +121,10 @@ func Next(p Policy, e Ended, rnd func() float64) Verdict {
 	}
 	switch e.Class {
 	case Rejected:
+		if e.Patient && e.listed(api.CodeRejected) == api.CodeQuotaExhausted {
+			v.GiveBack = true
+			return e.again(v, refusedWait+time.Duration(rnd()*float64(refusedWait))) // by then the provider is held
+		}
 		return e.rejected(v)
 	case Refused:
 		wait := e.RetryAfter

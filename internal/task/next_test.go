@@ -64,6 +64,16 @@ func TestNext(t *testing.T) {
 			task.Ended{Class: task.Rejected, Code: "quota_exhausted", Attempts: 1, Left: day},
 			task.Verdict{To: api.Failed, Code: api.CodeQuotaExhausted},
 		},
+		"quota, a batch's line": {
+			retry,
+			task.Ended{Class: task.Rejected, Code: "quota_exhausted", Patient: true, Attempts: 1, Left: day},
+			task.Verdict{To: api.Pending, After: 3 * time.Second, GiveBack: true},
+		},
+		"rejected, a batch's line": {
+			retry,
+			task.Ended{Class: task.Rejected, Code: "no such word", Permanent: true, Patient: true, Attempts: 1, Left: day},
+			task.Verdict{To: api.Failed, Code: api.CodeRejected, Permanent: true},
+		},
 		"unauthorized": {
 			retry,
 			task.Ended{Class: task.Unauthorized, Attempts: 1, Left: day},

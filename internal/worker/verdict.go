@@ -92,6 +92,7 @@ func (w *Worker) verdict(a *attempt, pe *provider.Error, at store.AttemptEnd) *e
 		Class: task.Class(pe.Class), Code: at.Code, Message: at.Message, RetryAfter: pe.RetryAfter, Permanent: pe.Permanent, Status: pe.Status,
 		Dispatched: dispatched, Cut: cut(pe), Attempts: r.Attempts + r.Reported + at.Reported, NotSent: r.NotSent, Released: r.Released, Unclear: r.Unclear,
 		LastError: r.LastError, Same: r.Same, Left: time.Until(a.deadline()), Checkable: a.job != "" && !at.JobOver,
+		Patient: r.BatchID != nil,
 	}
 	a.byCheck(&e)
 	unclear := e.Unclear || dispatched && e.Class == task.Unclear
