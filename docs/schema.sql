@@ -329,6 +329,27 @@ CREATE TABLE onefold.elections (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE onefold.flow_charges (
+    provider text NOT NULL,
+    tenant text NOT NULL,
+    batch boolean NOT NULL,
+    priority smallint NOT NULL,
+    finish bigint NOT NULL,
+    CONSTRAINT flow_charges_finish_check CHECK ((finish >= 0))
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE onefold.flows (
+    provider text NOT NULL,
+    tenant text NOT NULL,
+    batch boolean NOT NULL,
+    priority smallint NOT NULL,
+    finish bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT flows_finish_check CHECK ((finish >= 0)),
+    CONSTRAINT flows_priority_check CHECK (((priority >= 0) AND (priority <= 9)))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE onefold.gates (
     scope text NOT NULL,
     name text NOT NULL,
@@ -419,7 +440,7 @@ CREATE TABLE onefold.rates (
     name text NOT NULL,
     requests_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     tokens_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    CONSTRAINT rates_scope_check CHECK ((scope = ANY (ARRAY['provider'::text, 'destination'::text])))
+    CONSTRAINT rates_scope_check CHECK ((scope = ANY (ARRAY['provider'::text, 'destination'::text, 'tenant'::text])))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
 
@@ -509,7 +530,7 @@ CREATE TABLE onefold.shares (
     used integer NOT NULL,
     wanted integer NOT NULL,
     CONSTRAINT shares_check CHECK ((slots >= used)),
-    CONSTRAINT shares_scope_check CHECK ((scope = ANY (ARRAY['provider'::text, 'destination'::text, 'kind'::text]))),
+    CONSTRAINT shares_scope_check CHECK ((scope = ANY (ARRAY['provider'::text, 'destination'::text, 'kind'::text, 'tenant'::text]))),
     CONSTRAINT shares_used_check CHECK ((used >= 0)),
     CONSTRAINT shares_wanted_check CHECK ((wanted >= 0))
 )
@@ -560,7 +581,7 @@ CREATE TABLE onefold.tasks (
     fingerprint_version smallint NOT NULL,
     input_hash bytea NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
-    virtual_at timestamp with time zone DEFAULT now() NOT NULL,
+    virtual_at timestamp with time zone DEFAULT '2000-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
     occurred_at timestamp with time zone,
     trace_id text,
     parent_id uuid,
@@ -637,6 +658,31 @@ CREATE TABLE onefold.tasks (
     CONSTRAINT tasks_succeeded CHECK (((state <> 'succeeded'::text) OR (result_hash IS NOT NULL)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE onefold.tenant_counts (
+    tenant text NOT NULL,
+    queued bigint NOT NULL,
+    spent numeric NOT NULL,
+    day date NOT NULL,
+    counted_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE onefold.tenant_settings (
+    tenant text NOT NULL,
+    weight integer,
+    requests_per_second numeric,
+    queued numeric,
+    running numeric,
+    spend_per_day numeric,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT tenant_settings_queued_check CHECK ((queued > (0)::numeric)),
+    CONSTRAINT tenant_settings_requests_per_second_check CHECK ((requests_per_second > (0)::numeric)),
+    CONSTRAINT tenant_settings_running_check CHECK ((running > (0)::numeric)),
+    CONSTRAINT tenant_settings_spend_per_day_check CHECK ((spend_per_day > (0)::numeric)),
+    CONSTRAINT tenant_settings_tenant_check CHECK (((tenant = '*'::text) OR (tenant ~ '^[a-z0-9][a-z0-9_.-]{0,62}$'::text))),
+    CONSTRAINT tenant_settings_weight_check CHECK (((weight >= 1) AND (weight <= 10000)))
+);
 
 CREATE TABLE onefold.tenants (
     id text NOT NULL,
@@ -748,6 +794,9 @@ ALTER TABLE ONLY onefold.effects
 ALTER TABLE ONLY onefold.elections
     ADD CONSTRAINT elections_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY onefold.flows
+    ADD CONSTRAINT flows_pkey PRIMARY KEY (provider, tenant, batch, priority);
+
 ALTER TABLE ONLY onefold.gates
     ADD CONSTRAINT gates_pkey PRIMARY KEY (scope, name);
 
@@ -801,6 +850,12 @@ ALTER TABLE ONLY onefold.tasks
 
 ALTER TABLE ONLY onefold.tasks
     ADD CONSTRAINT tasks_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY onefold.tenant_counts
+    ADD CONSTRAINT tenant_counts_pkey PRIMARY KEY (tenant);
+
+ALTER TABLE ONLY onefold.tenant_settings
+    ADD CONSTRAINT tenant_settings_pkey PRIMARY KEY (tenant);
 
 ALTER TABLE ONLY onefold.tenants
     ADD CONSTRAINT tenants_pkey PRIMARY KEY (id);
@@ -884,7 +939,7 @@ CREATE INDEX tasks_review ON onefold.tasks USING btree (COALESCE(finished_at, st
 
 CREATE INDEX tasks_review_tenant ON onefold.tasks USING btree (tenant, COALESCE(finished_at, stuck_at), id) WHERE (((error_code IS NOT NULL) AND (error_permanent IS NOT TRUE)) OR ((stuck_at IS NOT NULL) AND (finished_at IS NULL)));
 
-CREATE INDEX tasks_run_at ON onefold.tasks USING btree (run_at) WHERE (finished_at IS NULL);
+CREATE INDEX tasks_run_at ON onefold.tasks USING btree (run_at) INCLUDE (tenant) WHERE (finished_at IS NULL);
 
 CREATE INDEX tasks_tenant ON onefold.tasks USING btree (tenant, id);
 

@@ -21,7 +21,7 @@
 //	GRANT USAGE ON SCHEMA onefold TO app;
 //	GRANT SELECT ON ALL TABLES IN SCHEMA onefold TO app;
 //	GRANT INSERT, UPDATE, DELETE ON onefold.tasks, onefold.river_job TO app;
-//	GRANT INSERT ON onefold.tombstones TO app;
+//	GRANT INSERT ON onefold.tombstones, onefold.flow_charges TO app;
 //	GRANT INSERT, UPDATE ON onefold.usage_days TO app;
 //	GRANT DELETE ON onefold.effects TO app;
 //	GRANT USAGE ON SEQUENCE onefold.river_job_id_seq TO app;

@@ -13,6 +13,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/auth"
 	"github.com/onefold-dev/onefold/internal/batch"
 	"github.com/onefold-dev/onefold/internal/boot"
+	"github.com/onefold-dev/onefold/internal/fair"
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/ingest"
 	"github.com/onefold-dev/onefold/internal/job"
@@ -44,8 +45,13 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 		return err
 	}
 	gate.TellUnserved(ctx, app.Pool, app.Log)
-	effects := outbox.New(outbox.Opts{Config: app.Kinds.Config()})
+	places, err := fair.New(ctx, fair.Opts{DB: app.Pool, Log: app.Log})
+	if err != nil {
+		return err
+	}
+	effects := outbox.New(outbox.Opts{Config: app.Kinds.Config(), Fair: places})
 	submits := submit.New(submit.Config{
+		Fair: places,
 		Pool: app.Pool, Kinds: app.Kinds, Outbox: effects, Notifier: notifier, Log: app.Log, Gates: gates,
 	})
 	defer submits.Close()
@@ -77,6 +83,10 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 		boot.Part{Name: "waiter", Run: waiter.Run},
 		boot.Part{Name: "gates", Run: func(ctx context.Context) error {
 			gates.Run(ctx)
+			return nil
+		}},
+		boot.Part{Name: "places", Run: func(ctx context.Context) error {
+			places.Run(ctx)
 			return nil
 		}},
 		boot.Part{Name: "batches", Run: batches.Run},

@@ -157,7 +157,7 @@ func (r *releasing) rerun(ctx context.Context) error {
 		}
 		if l.State == lineOpen && row.State == api.Failed {
 			kind, _ := r.s.Kinds.Newest(l.Kind)
-			queue, err := submit.Rerun(ctx, r.tx, row, kind)
+			queue, err := r.s.Submit.Rerun(ctx, r.tx, row, kind)
 			if err != nil {
 				return err
 			}

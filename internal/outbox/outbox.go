@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/fair"
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/group"
 	"github.com/onefold-dev/onefold/internal/job"
@@ -46,6 +47,8 @@ type Opts struct {
 	Version, Region string
 	// Gates say when nothing is to be begun at a destination. Nil: everything is open and nothing bounded.
 	Gates *gate.Board
+	// Fair gives follow-up tasks their places. Nil: the order in which they are made.
+	Fair *fair.Clock
 	// Ended says whether the process of that identity has ended, as far as this machine can tell. Nil: it never can.
 	Ended func(identity string) bool
 	// Senders deliver effects, by type.

@@ -51,6 +51,7 @@ type Move struct {
 	FreshDeadline bool          // with To pending: deadline = run_at + deadline_after
 	NewConfigHash string        // "" keeps the task's
 	NewProvider   string
+	NewVirtual    *time.Time // the place of a new run
 	Slot          string
 	JobID         *int64 // the wake-up, where To is pending and the task is not held
 	Attempts      int32
@@ -94,6 +95,7 @@ SET state = $4,
     deadline = CASE WHEN $8 THEN now() + $7::interval + deadline_after ELSE deadline END,
     config_hash = coalesce($9, config_hash),
     provider = coalesce($10, provider),
+    virtual_at = coalesce($31, virtual_at),
     slot = $11,
     job_id = $12,
     attempts = $13,
@@ -128,7 +130,7 @@ func QueueMove(b *pgx.Batch, m Move) *pgx.QueuedQuery {
 	return b.Queue(moveTask, m.ID, m.From, m.Epoch, m.To, m.NewEpoch, m.Run, m.After, m.FreshDeadline, null(m.NewConfigHash),
 		null(m.NewProvider), m.Slot, m.JobID, m.Attempts, m.NotSent, m.Released, m.Lost, m.Unclear, m.Cancel,
 		null(m.Code), null(m.Message), permanent, m.Result, m.ResultHash, null(m.FinishReason), billed(m.AddBilled), m.Retention, m.Truncated,
-		null(m.LastError), m.Same, m.Reported)
+		null(m.LastError), m.Same, m.Reported, m.NewVirtual)
 }
 
 // MoveTasks runs moves in one pipeline and returns the ids that moved.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
@@ -70,16 +72,23 @@ type WakeGroup struct {
 	Queue   string
 	Most    int
 	Retries bool
+	// From and Step give a place to those whose own was passed while they were
+	// stopped: it, and every Step after it. A zero From leaves all where they are.
+	From time.Time
+	Step time.Duration
 }
 
 // The update finds its rows by an array: joined with what was picked, the
 // planner may read the whole table.
 const wakeParked = `
 WITH picked AS (
-    SELECT p.id, q.queue
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::boolean[]) AS q (provider, kind, tenant, queue, most, retries)
+    SELECT p.id, q.queue, q.provider, q.tenant,
+           CASE WHEN p.virtual_at < q."from" THEN q."from" + (row_number() OVER (PARTITION BY q.provider, q.tenant ORDER BY p.virtual_at, p.id) - 1) * q.step
+                ELSE p.virtual_at END AS place
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::boolean[], $7::timestamptz[], $8::interval[])
+        AS q (provider, kind, tenant, queue, most, retries, "from", step)
     CROSS JOIN LATERAL (
-        SELECT t.id
+        SELECT t.id, t.virtual_at
         FROM onefold.tasks AS t
         WHERE t.provider = q.provider AND t.kind = q.kind AND t.tenant = q.tenant AND t.finished_at IS NULL AND t.job_id IS NULL
             AND t.state = 'pending' AND t.run_at <= now()
@@ -90,32 +99,52 @@ WITH picked AS (
     ) AS p
 ), woken AS (
     UPDATE onefold.tasks AS t
-    SET job_id = nextval('onefold.river_job_id_seq')
+    SET job_id = nextval('onefold.river_job_id_seq'),
+        virtual_at = (SELECT p.place FROM picked AS p WHERE p.id = t.id)
     WHERE t.id = ANY (ARRAY(SELECT p.id FROM picked AS p))
-    RETURNING t.id, t.job_id, t.virtual_at
-)
+    RETURNING t.id, t.job_id
+), wakes AS (
 INSERT INTO onefold.river_job (id, state, max_attempts, scheduled_at, args, kind, queue)
-SELECT w.job_id, 'available', 1000, w.virtual_at, jsonb_build_object('id', w.id), 'task', p.queue
+SELECT w.job_id, 'available', 1000, p.place, jsonb_build_object('id', w.id), 'task', p.queue
 FROM woken AS w
-JOIN picked AS p USING (id)`
+JOIN picked AS p USING (id)
+)
+SELECT provider, tenant, count(*) FROM picked GROUP BY 1, 2`
+
+// Woken says how many tasks of a tenant at a provider were given their wake-ups.
+type Woken struct {
+	Provider, Tenant string
+	Count            int
+}
 
 // WakeParked gives parked tasks their wake-ups, the longest due first, and
 // returns how many.
-func WakeParked(ctx context.Context, tx DBTX, groups []WakeGroup) (int, error) {
+func WakeParked(ctx context.Context, tx DBTX, groups []WakeGroup) ([]Woken, error) {
 	if len(groups) == 0 {
-		return 0, nil
+		return nil, nil
 	}
 	n := len(groups)
 	providers, kinds, tenants, queues := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	mosts, retries := make([]int32, n), make([]bool, n)
+	froms, steps := make([]*time.Time, n), make([]time.Duration, n)
 	for i, g := range groups {
 		providers[i], kinds[i], tenants[i], queues[i], mosts[i], retries[i] = g.Provider, g.Kind, g.Tenant, g.Queue, int32(g.Most), g.Retries
+		if steps[i] = g.Step; !g.From.IsZero() {
+			froms[i] = &g.From
+		}
 	}
-	tag, err := tx.Exec(ctx, wakeParked, providers, kinds, tenants, queues, mosts, retries)
+	rows, err := tx.Query(ctx, wakeParked, providers, kinds, tenants, queues, mosts, retries, froms, steps)
 	if err != nil {
-		return 0, fmt.Errorf("wake parked tasks: %w", err)
+		return nil, fmt.Errorf("wake parked tasks: %w", err)
 	}
-	return int(tag.RowsAffected()), nil
+	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (w Woken, err error) {
+		err = row.Scan(&w.Provider, &w.Tenant, &w.Count)
+		return w, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wake parked tasks: %w", err)
+	}
+	return out, nil
 }
 
 // Waiting is what waits at a provider, and who serves it.

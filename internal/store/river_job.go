@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
@@ -57,6 +59,52 @@ func InsertWakes(ctx context.Context, db DBTX, kind string, wakes []Wake) error 
 		return fmt.Errorf("insert wake-ups: %w", err)
 	}
 	return nil
+}
+
+// DueWakes makes the wake-ups of tasks that have become due available at their
+// task's place, and moves those there that River made available at the time they
+// were due: it would come after everything that waits. It returns the queues.
+func DueWakes(ctx context.Context, db DBTX, most int) ([]string, error) {
+	rows, err := db.Query(ctx, `
+WITH due AS (
+    SELECT j.id, t.virtual_at
+    FROM onefold.river_queue AS q
+    CROSS JOIN LATERAL (
+        (SELECT id, args
+         FROM onefold.river_job
+         WHERE state = 'scheduled' AND queue = q.name AND priority = 1 AND kind = 'task' AND scheduled_at <= now()
+         LIMIT $1)
+        UNION ALL
+        (SELECT id, args
+         FROM onefold.river_job
+         WHERE state = 'available' AND queue = q.name AND priority = 1 AND kind = 'task' AND scheduled_at >= `+virtualEnd+`
+         LIMIT $1)
+    ) AS j
+    JOIN onefold.tasks AS t ON t.id = (j.args ->> 'id')::uuid
+    WHERE q.name LIKE 'p-%' AND t.virtual_at < `+virtualEnd+`
+    LIMIT $1
+), locked AS (
+    SELECT j.id
+    FROM onefold.river_job AS j
+    WHERE j.id = ANY (ARRAY(SELECT id FROM due)) AND j.state IN ('scheduled', 'available')
+    ORDER BY j.id
+    FOR UPDATE SKIP LOCKED
+), moved AS (
+    UPDATE onefold.river_job AS j
+    SET state = 'available', scheduled_at = due.virtual_at
+    FROM due
+    WHERE due.id = j.id AND j.id = ANY (ARRAY(SELECT id FROM locked))
+    RETURNING j.queue
+)
+SELECT DISTINCT queue FROM moved`, most)
+	if err != nil {
+		return nil, fmt.Errorf("wake what is due: %w", err)
+	}
+	queues, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("wake what is due: %w", err)
+	}
+	return queues, nil
 }
 
 // DeleteWakes deletes wake-ups by the ids that rows named.

@@ -103,7 +103,7 @@ func (s *Service) retry(ctx context.Context, a Act, action string, legal ...api.
 			return nil, conflict(r, "a %s task has nothing to resolve", r.State)
 		}
 		from := r.State
-		queue, err := rerun(ctx, tx, r, r.ConfigHash, r.Provider)
+		queue, err := s.Rules().rerun(ctx, tx, r, r.ConfigHash, r.Provider)
 		if err != nil {
 			return nil, err
 		}
@@ -221,8 +221,10 @@ func (s *Service) version(ctx context.Context, tx pgx.Tx, r *task.Row) (*config.
 }
 
 // rerun starts a new run of r: epoch and run rise, the attempt counters start
-// anew, the deadline is fresh, and an open task takes its key's slot again.
-func rerun(ctx context.Context, tx pgx.Tx, r *task.Row, hash, provider string) (queue string, err error) {
+// anew, the deadline is fresh, and an open task takes its key's slot again. It
+// takes its place anew, too: with its old one, a thousand tasks that are run
+// again would come before everybody else's.
+func (rules Rules) rerun(ctx context.Context, tx pgx.Tx, r *task.Row, hash, provider string) (queue string, err error) {
 	if r.PayloadPurgedAt != nil {
 		return "", conflict(r, "the payload was purged, so the task cannot run again")
 	}
@@ -230,7 +232,12 @@ func rerun(ctx context.Context, tx pgx.Tx, r *task.Row, hash, provider string) (
 	if err != nil {
 		return "", err
 	}
+	place, err := rules.placeRun(ctx, tx, r, provider)
+	if err != nil {
+		return "", err
+	}
 	m := store.Stay(r)
+	m.NewVirtual = &place
 	m.To, m.NewEpoch, m.Run, m.FreshDeadline, m.JobID = api.Pending, r.Epoch+1, r.Run+1, true, &jobs[0]
 	m.Attempts, m.NotSent, m.Released, m.Lost, m.Unclear, m.Cancel = 0, 0, 0, 0, false, false
 	m.LastError, m.Same, m.Reported = "", 0, 0
@@ -254,13 +261,13 @@ func rerun(ctx context.Context, tx pgx.Tx, r *task.Row, hash, provider string) (
 		}
 	}
 	queue = job.Queue(provider)
-	return queue, store.InsertWakes(ctx, tx, store.WakeTask, []store.Wake{{JobID: jobs[0], ID: r.ID, Queue: queue, Virtual: r.VirtualAt}})
+	return queue, store.InsertWakes(ctx, tx, store.WakeTask, []store.Wake{{JobID: jobs[0], ID: r.ID, Queue: queue, Virtual: place}})
 }
 
 // Rerun runs a failed task again, under the configuration given, in a transaction
 // of the caller's that holds the row's lock. It returns the queue to notify.
-func Rerun(ctx context.Context, tx pgx.Tx, r *task.Row, kind *config.Kind) (queue string, err error) {
-	return rerun(ctx, tx, r, kind.Hash(), kind.Provider)
+func (s *Service) Rerun(ctx context.Context, tx pgx.Tx, r *task.Row, kind *config.Kind) (queue string, err error) {
+	return s.Rules().rerun(ctx, tx, r, kind.Hash(), kind.Provider)
 }
 
 // reopens says whether a duplicate of r runs it again: it failed by the
@@ -279,7 +286,7 @@ func (s *Service) reopen(ctx context.Context, seen *task.Row, kind *config.Kind)
 		if r.Epoch != seen.Epoch || !reopens(kind, r) {
 			return nil, nil
 		}
-		queue, err := rerun(ctx, tx, r, kind.Hash(), kind.Provider)
+		queue, err := s.Rules().rerun(ctx, tx, r, kind.Hash(), kind.Provider)
 		if err != nil {
 			return nil, err
 		}

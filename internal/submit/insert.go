@@ -104,6 +104,7 @@ func (s *Service) insertOpen(ctx context.Context, news []*store.New, open []int,
 // a row that is gone again.
 func (s *Service) insertOnce(ctx context.Context, news []*store.New, open []int, expired []task.ID, out []landed, resolving bool) (left []int, err error) {
 	first, members := fold(news, open)
+	s.Fair.PlaceAll(first)
 	var results map[int]landed
 	conn, err := s.Pool.Acquire(ctx)
 	if err != nil {
@@ -227,7 +228,7 @@ func newRow(n *store.New, in store.Inserted) *task.Row {
 		Provider: n.Provider, Priority: n.Priority, Fingerprint: n.Fingerprint[:], InputHash: n.InputHash[:],
 		ConfigHash: n.ConfigHash, TraceID: n.TraceID, ParentID: n.ParentID, BatchID: n.Batch, BudgetID: n.BudgetID, BudgetSends: n.BudgetSends,
 		Metadata: n.Metadata, State: api.Pending, Run: 1, RunAt: in.RunAt, Deadline: in.Deadline,
-		CreatedAt: in.CreatedAt, Usage: api.Usage{Billed: api.BilledNo}, Now: in.CreatedAt,
+		CreatedAt: in.CreatedAt, VirtualAt: n.Virtual, Usage: api.Usage{Billed: api.BilledNo}, Now: in.CreatedAt,
 	}
 }
 

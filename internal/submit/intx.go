@@ -9,6 +9,7 @@ import (
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/fair"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/task"
@@ -23,11 +24,14 @@ type Rules struct {
 	// Effects says what is wrong with the effects that a submit brings; nil where
 	// whoever submits may name any.
 	Effects func(tenant string, kind *config.Kind, raw []byte) error
+	// Fair gives new tasks and new runs their places; nil: they are read from the
+	// database, and given out inside the transaction.
+	Fair *fair.Clock
 }
 
 // Rules are those of this process's configuration.
 func (s *Service) Rules() Rules {
-	return Rules{Newest: s.Kinds.Newest, Effects: s.Outbox.CheckSubmitted}
+	return Rules{Newest: s.Kinds.Newest, Effects: s.Outbox.CheckSubmitted, Fair: s.Fair}
 }
 
 // InTx is Many inside a transaction that the caller began and ends: the same
@@ -83,6 +87,9 @@ func (b *inTx) insert(ctx context.Context) (map[int]landed, error) {
 			return nil, api.Errorf(api.CodeUnavailable, "the key changes hands too fast").WithRetryAfter(time.Second)
 		}
 		first, members := fold(b.news, open)
+		if err := b.rules.place(ctx, b.tx, first); err != nil {
+			return nil, err
+		}
 		var won map[task.ID]store.Inserted
 		if won, err = store.InsertTasks(ctx, b.tx, first); err != nil {
 			return nil, err
@@ -137,6 +144,22 @@ func (b *inTx) look(ctx context.Context, got map[int]landed) (open []int, err er
 		open = append(open, i)
 	}
 	return open, store.RetireExpired(ctx, b.tx, expired)
+}
+
+// place gives new tasks their places.
+func (r Rules) place(ctx context.Context, tx pgx.Tx, news []*store.New) error {
+	if r.Fair == nil {
+		return fair.InTx(ctx, tx, news)
+	}
+	r.Fair.PlaceAll(news)
+	return nil
+}
+
+// placeRun is the place of a new run.
+func (r Rules) placeRun(ctx context.Context, tx pgx.Tx, row *task.Row, provider string) (time.Time, error) {
+	n := &store.New{Provider: provider, Slot: store.Slot{Tenant: row.Tenant}, Batch: row.BatchID, Priority: row.Priority}
+	err := r.place(ctx, tx, []*store.New{n})
+	return n.Virtual, err
 }
 
 // wrong says what is wrong with a new task besides its form.
@@ -194,7 +217,7 @@ func (b *inTx) reopen(ctx context.Context, ids []task.ID, kinds map[task.ID]*con
 		if !reopens(kind, r) {
 			continue
 		}
-		queue, err := rerun(ctx, b.tx, r, kind.Hash(), kind.Provider)
+		queue, err := b.rules.rerun(ctx, b.tx, r, kind.Hash(), kind.Provider)
 		if err != nil {
 			return nil, err
 		}

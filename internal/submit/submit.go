@@ -17,6 +17,7 @@ import (
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/canon"
 	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/fair"
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/group"
 	"github.com/onefold-dev/onefold/internal/job"
@@ -35,6 +36,7 @@ type Config struct {
 	Notifier *job.Notifier
 	Log      *slog.Logger
 	Gates    *gate.Board // what operators stop; nil: nothing
+	Fair     *fair.Clock // gives tasks their places; nil: the order of submits
 }
 
 // Service serves the acts of callers and operators.

@@ -72,15 +72,22 @@ func (u *Upkeep) unpark(ctx context.Context, tx pgx.Tx, places map[string]int) (
 		if free, bounded := places[g.Kind]; bounded {
 			w.Most = min(w.Most, free)
 			places[g.Kind] -= w.Most
+		} else {
+			w.From, w.Step = u.Fair.Resume(g.Provider, g.Tenant)
 		}
 		if w.Most > 0 {
 			wakes = append(wakes, w)
 			queues[w.Queue] = true
 		}
 	}
-	woken, err := store.WakeParked(ctx, tx, wakes)
-	if err != nil || woken == 0 {
+	all, err := store.WakeParked(ctx, tx, wakes)
+	if err != nil || len(all) == 0 {
 		return 0, err
+	}
+	woken := 0
+	for _, w := range all {
+		woken += w.Count
+		u.Fair.Resumed(w.Provider, w.Tenant, w.Count)
 	}
 	u.Log.Debug("parked tasks woken", "count", woken)
 	for q := range queues {

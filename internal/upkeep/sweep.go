@@ -71,6 +71,21 @@ func (u *Upkeep) wake(ctx context.Context, tx pgx.Tx, rows []*task.Row) (queues 
 	return queues, store.InsertWakes(ctx, tx, store.WakeTask, wakes)
 }
 
+// promote makes the wake-ups of tasks that waited for their time available, each at
+// its task's place. River would do so at the time itself, behind everything that
+// waits; what it was faster with is moved. A wake-up that is moved twice, or
+// not, costs time only.
+func (u *Upkeep) promote(ctx context.Context) error {
+	return u.elected(ctx, lockDue, func(tx pgx.Tx) error {
+		queues, err := store.DueWakes(ctx, tx, 5*most)
+		if err != nil || len(queues) == 0 {
+			return err
+		}
+		u.hint(queues, nil)
+		return nil
+	})
+}
+
 // overdue applies deadlines and cancel flags to waiting tasks: the claim is not
 // the only place, for a held task is never claimed. Tasks whose outcome runs
 // statements are settled one by one.

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/fair"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/kinds"
 	"github.com/onefold-dev/onefold/internal/outbox"
@@ -24,13 +25,14 @@ import (
 
 var reapedTotal = telemetry.Counter("tasks_reaped_total", "Running tasks taken from workers whose lease ran out.", "kind")
 
-// Config is what upkeep works with; all fields but Retries, Random
-// and Clock are required.
+// Config is what upkeep works with; all fields but Fair, Retries,
+// Random and Clock are required.
 type Config struct {
 	Connect  func(ctx context.Context) (*pgx.Conn, error) // a connection of its own
 	Kinds    *kinds.Book
 	Outbox   *outbox.Outbox
 	Notifier *job.Notifier
+	Fair     *fair.Clock // where stopped tasks go on; nil: where they were
 	Lease    time.Duration
 	// Longest is the largest total timeout of any kind: a task that runs longer
 	// than it and two leases is taken, whoever owns it.
@@ -110,7 +112,7 @@ func (u *Upkeep) Round(ctx context.Context) error {
 	if u.since < 0 || now-u.last > u.Lease/2 {
 		u.since = now
 	}
-	steps := []func(context.Context) error{u.gates, u.overdue, u.sweep, u.effects}
+	steps := []func(context.Context) error{u.gates, u.promote, u.overdue, u.sweep, u.effects}
 	if now-u.since >= u.Lease {
 		steps = append(steps, u.reap)
 		if !u.looks.done || now-u.looks.at >= reconcileEvery {
@@ -146,6 +148,7 @@ const (
 	lockPurge
 	lockGates
 	lockReconcile
+	lockDue
 )
 
 // elected runs f in a transaction if no other process is at the same round.

@@ -144,7 +144,7 @@ func (w *Worker) leaveKind(c *claimed) {
 			w.Log.Debug("parked task not woken", "error", err)
 			return
 		}
-		if n > 0 {
+		if len(n) > 0 {
 			w.Notifier.Queues(g.Queue)
 			return
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/batch"
 	"github.com/onefold-dev/onefold/internal/boot"
 	"github.com/onefold-dev/onefold/internal/doctor"
+	"github.com/onefold-dev/onefold/internal/fair"
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/outbox"
@@ -59,6 +60,7 @@ type Worker struct {
 	notifier  *job.Notifier
 	lease     *worker.Lease
 	gates     *gate.Board
+	places    *fair.Clock
 	outbox    *outbox.Outbox
 	upkeep    *upkeep.Upkeep
 	submits   *submit.Service
@@ -111,7 +113,11 @@ func (w *Worker) build(ctx context.Context) error {
 		return err
 	}
 	gate.TellUnserved(ctx, w.app.Pool, w.app.Log)
+	if w.places, err = fair.New(ctx, fair.Opts{DB: w.app.Pool, Log: w.app.Log}); err != nil {
+		return err
+	}
 	w.outbox = outbox.New(outbox.Opts{
+		Fair:   w.places,
 		Gates:  w.gates,
 		Config: cfg, Pool: w.app.Pool, Log: w.app.Log, Notify: w.notifier, Senders: newSenders(),
 		Version: boot.Version, Region: w.app.Config.Region, Ended: boot.Ended,
@@ -120,11 +126,11 @@ func (w *Worker) build(ctx context.Context) error {
 	start := time.Now()
 	retries := task.NewRetries(func() time.Duration { return time.Since(start) })
 	w.upkeep = upkeep.New(upkeep.Config{
-		Connect: w.app.Direct, Kinds: w.app.Kinds, Outbox: w.outbox, Notifier: w.notifier, Lease: w.app.Config.Lease,
+		Connect: w.app.Direct, Kinds: w.app.Kinds, Outbox: w.outbox, Notifier: w.notifier, Lease: w.app.Config.Lease, Fair: w.places,
 		Longest: longest(cfg), Log: w.app.Log, Retries: retries,
 	})
 	// Batches go on while no API process is there.
-	w.submits = submit.New(submit.Config{Pool: w.app.Pool, Kinds: w.app.Kinds, Outbox: w.outbox, Notifier: w.notifier, Log: w.app.Log})
+	w.submits = submit.New(submit.Config{Pool: w.app.Pool, Kinds: w.app.Kinds, Outbox: w.outbox, Notifier: w.notifier, Log: w.app.Log, Fair: w.places})
 	w.batches = batch.New(batch.Config{Pool: w.app.Pool, Kinds: w.app.Kinds, Submit: w.submits, Notifier: w.notifier, Log: w.app.Log})
 	made := worker.New(worker.Config{
 		Pool: w.app.Pool, EffectsDB: w.effectsDB, Kinds: w.app.Kinds, Providers: providers, Outbox: w.outbox,
@@ -212,7 +218,10 @@ func (w *Worker) run(ctx context.Context) error {
 	shut := make(chan struct{})
 	go func() {
 		defer close(shut)
+		var all sync.WaitGroup
+		all.Go(func() { w.places.Run(watching) })
 		w.gates.Run(watching)
+		all.Wait()
 	}()
 	if err := w.client.Start(live); err != nil {
 		stopTending()

@@ -1,0 +1,266 @@
+package fair
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/onefold-dev/onefold/internal/store"
+)
+
+// How often processes exchange: while places are given out, and to see what is
+// being served.
+const (
+	exchangeBusy    = 100 * time.Millisecond
+	exchangeEvery   = time.Second
+	exchangeTimeout = 5 * time.Second
+	mostCharges     = 1000
+)
+
+// Opts set up a Clock; DB and Log are required.
+type Opts struct {
+	DB  store.DBTX
+	Log *slog.Logger
+	// Weight is that of a tenant; nil: all have DefaultWeight.
+	Weight func(tenant string) int
+}
+
+// Clock gives out places in one process. A nil Clock gives all the first place:
+// then tasks are served in the order of their wake-ups. It is safe for
+// concurrent use.
+type Clock struct {
+	Opts
+
+	mu     sync.Mutex
+	queues map[string]*queue // by provider
+}
+
+type queue struct {
+	now   int64 // the place being served, as far as is known; it never goes back
+	lanes map[laneKey]*lane
+}
+
+type laneKey struct {
+	tenant string
+	batch  bool
+}
+
+// New makes a clock and reads how far places have been given out. Run keeps it
+// current.
+func New(ctx context.Context, o Opts) (*Clock, error) {
+	c := newClock(o)
+	flows, err := store.Flows(ctx, o.DB)
+	if err != nil {
+		return nil, err
+	}
+	c.reached(flows)
+	_, err = c.serve(ctx)
+	return c, err
+}
+
+func newClock(o Opts) *Clock { return &Clock{Opts: o, queues: map[string]*queue{}} }
+
+func (c *Clock) lane(f Flow) (*queue, *lane) {
+	q := c.queue(f.Provider)
+	k := laneKey{f.Tenant, f.Batch}
+	l := q.lanes[k]
+	if l == nil {
+		l = &lane{}
+		q.lanes[k] = l
+	}
+	return q, l
+}
+
+func (c *Clock) queue(provider string) *queue {
+	q := c.queues[provider]
+	if q == nil {
+		q = &queue{lanes: map[laneKey]*lane{}}
+		c.queues[provider] = q
+	}
+	return q
+}
+
+func (c *Clock) own(f Flow) int64 {
+	w := DefaultWeight
+	if c.Weight != nil {
+		w = c.Weight(f.Tenant)
+	}
+	return own(w, f.Batch)
+}
+
+// Place gives out the next place of a flow.
+func (c *Clock) Place(f Flow) time.Time {
+	if c == nil {
+		return Origin
+	}
+	each := c.own(f)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q, l := c.lane(f)
+	return at(l.take(q.now, each, f.Priority))
+}
+
+// PlaceAll gives each new task that has none its place, in their order. One that
+// is not inserted in the end leaves a gap, which does no harm.
+func (c *Clock) PlaceAll(news []*store.New) {
+	for _, n := range news {
+		if n.Virtual.IsZero() {
+			n.Virtual = c.Place(Of(n))
+		}
+	}
+}
+
+// Resume says where tasks of a tenant that were stopped go on: those whose place
+// has been passed meanwhile get one at from and further ones every step, so that
+// a thousand of them do not come before everybody else at once. Resumed says how
+// many did.
+func (c *Clock) Resume(provider, tenant string) (from time.Time, step time.Duration) {
+	if c == nil {
+		return Origin, 0
+	}
+	f := Flow{Provider: provider, Tenant: tenant}
+	each := c.own(f)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q, l := c.lane(f)
+	start, width := l.next(q.now, each, resumed)
+	return at(start), time.Duration(width)
+}
+
+// Resumed notes that n tasks of a tenant went on after Resume.
+func (c *Clock) Resumed(provider, tenant string, n int) {
+	if c == nil {
+		return
+	}
+	f := Flow{Provider: provider, Tenant: tenant}
+	each := c.own(f)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q, l := c.lane(f)
+	for range n {
+		l.take(q.now, each, resumed)
+	}
+}
+
+// Run exchanges with the other processes until ctx ends.
+func (c *Clock) Run(ctx context.Context) {
+	var last time.Time
+	tick := time.NewTicker(exchangeBusy)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !c.busy() && time.Since(last) < exchangeEvery {
+			continue
+		}
+		last = time.Now()
+		limit, cancel := context.WithTimeout(ctx, exchangeTimeout)
+		if err := c.Exchange(limit); err != nil && ctx.Err() == nil {
+			c.Log.Debug("places not exchanged", "error", err)
+		}
+		cancel()
+	}
+}
+
+func (c *Clock) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, q := range c.queues {
+		for _, l := range q.lanes {
+			if l.width != [classes]int64{} {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Exchange tells the others how far this process has given out places, learns
+// how far all have, and where each provider is. A process that dies before it
+// has left some of its places to be given out again, once.
+func (c *Clock) Exchange(ctx context.Context) error {
+	if err := store.FoldCharges(ctx, c.DB, mostCharges); err != nil {
+		return err
+	}
+	if told := c.told(); len(told) > 0 {
+		all, err := store.AdvanceFlows(ctx, c.DB, told)
+		if err != nil {
+			c.untold(told)
+			return err
+		}
+		c.reached(all)
+	}
+	served, err := c.serve(ctx)
+	if err != nil {
+		return err
+	}
+	ahead, err := store.FlowsAhead(ctx, c.DB, served)
+	c.reached(ahead)
+	return err
+}
+
+// told takes what this process has to tell.
+func (c *Clock) told() (all []store.Advance) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for provider, q := range c.queues {
+		for k, l := range q.lanes {
+			for class := range int16(resumed) {
+				if l.width[class] > 0 {
+					f := Flow{Provider: provider, Tenant: k.tenant, Batch: k.batch, Priority: class}
+					all = append(all, store.Advance{Flow: f, From: l.from[class], Width: l.width[class], Finish: l.finish[class]})
+					l.width[class] = 0
+				}
+			}
+			l.width[resumed] = 0 // of concern to this process alone
+		}
+	}
+	return all
+}
+
+func (c *Clock) untold(all []store.Advance) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range all {
+		_, l := c.lane(a.Flow)
+		l.width[a.Priority] += a.Width
+		l.from[a.Priority] = a.From
+	}
+}
+
+// reached learns how far all processes have given out places; what this one gave
+// out meanwhile comes on top.
+func (c *Clock) reached(flows []store.Reached) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range flows {
+		_, l := c.lane(r.Flow)
+		l.finish[r.Priority] = max(l.finish[r.Priority], r.Finish+l.width[r.Priority])
+	}
+}
+
+// serve learns where each provider is: at the first place that waits, or, where
+// nothing waits, behind all that were given out.
+func (c *Clock) serve(ctx context.Context) (map[string]int64, error) {
+	c.mu.Lock()
+	providers := []string{}
+	for p := range c.queues {
+		providers = append(providers, p)
+	}
+	c.mu.Unlock()
+	heads, err := store.Served(ctx, c.DB, providers)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p, head := range heads {
+		q := c.queue(p)
+		q.now = max(q.now, head)
+	}
+	return heads, nil
+}
