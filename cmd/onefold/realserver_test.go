@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -106,5 +107,20 @@ func sql(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		_, err := pool.Exec(context.Background(), s)
 		ts.Check(err)
+	}
+}
+
+// counted N: waits until so many submits have been counted as refused for their
+// key, which happens in batches.
+func counted(ts *testscript.TestScript, _ bool, args []string) {
+	pool := ts.Value("pool").(*pgxpool.Pool)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for look := time.NewTicker(20 * time.Millisecond); ; <-look.C {
+		var n string
+		ts.Check(pool.QueryRow(ctx, `SELECT coalesce(sum(count), 0)::text FROM onefold.key_conflicts`).Scan(&n))
+		if n == args[0] {
+			return
+		}
 	}
 }

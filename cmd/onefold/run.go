@@ -33,6 +33,7 @@ type cli struct {
 	Batch batchCmd `cmd:"" group:"tasks" help:"Run a file of tasks."`
 
 	Review       reviewCmd       `cmd:"" group:"operate" help:"What waits for a person: look, and decide."`
+	Audit        auditCmd        `cmd:"" group:"operate" help:"Look for what is there twice or missing, directly on the database."`
 	Usage        usageCmd        `cmd:"" group:"operate" help:"Report calls, tokens, cost, and what folded duplicates saved."`
 	Keys         keysCmd         `cmd:"" group:"operate" help:"API keys, directly on the database."`
 	Providers    providersCmd    `cmd:"" group:"operate" help:"Providers and their gates, directly on the database."`

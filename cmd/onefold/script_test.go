@@ -84,6 +84,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"verbatim": verbatim,
 	"polled":   polled,
 	"sql":      sql,
+	"counted":  counted,
 }
 
 // exits CODE COMMAND ...: the command ends with that exit code.

@@ -24,12 +24,14 @@ type counter struct {
 
 	mu     sync.Mutex
 	counts map[task.ID]int64
-	stop   chan struct{}
-	done   chan struct{}
+	// refused submits, by the pattern of their key
+	conflicts map[store.ConflictKey]store.Conflict
+	stop      chan struct{}
+	done      chan struct{}
 }
 
 func newCounter(db store.DBTX, log *slog.Logger) *counter {
-	c := &counter{db: db, log: log, counts: map[task.ID]int64{}, stop: make(chan struct{}), done: make(chan struct{})}
+	c := &counter{db: db, log: log, counts: map[task.ID]int64{}, conflicts: map[store.ConflictKey]store.Conflict{}, stop: make(chan struct{}), done: make(chan struct{})}
 	go c.run()
 	return c
 }
@@ -53,8 +55,10 @@ func (c *counter) run() {
 		select {
 		case <-tick.C:
 			c.flush()
+			c.flushConflicts()
 		case <-c.stop:
 			c.flush()
+			c.flushConflicts()
 			return
 		}
 	}

@@ -136,6 +136,7 @@ func (s *Service) answer(ctx context.Context, r Request, n *store.New, kind *con
 		return Answer{Row: got.row, Created: true}, nil
 	}
 	if !bytes.Equal(got.row.Fingerprint, n.Fingerprint[:]) {
+		s.dups.conflict(n, got.row.ID)
 		return Answer{}, s.failed(mismatch(ctx, s.Pool, got.row, n))
 	}
 	s.dups.add(got.row.ID)
