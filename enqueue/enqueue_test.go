@@ -284,3 +284,43 @@ func TestRaceWithTheAPI(t *testing.T) {
 		t.Errorf("%d orders without a task", n)
 	}
 }
+
+// What an operator stopped is stopped here, too: a new task is refused, a
+// duplicate answered, and the transaction goes on.
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, err := b.api.Submit(t.Context(), "order:7", submit(`7`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed, err := b.api.Submit(t.Context(), "order:8", submit(`8`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, `DELETE FROM onefold.river_job`)
+	b.exec(t, `UPDATE onefold.tasks SET state = 'failed', error_code = 'deadline', error_message = 'late', error_permanent = false, finished_at = now(), expires_at = now() + interval '1 day', job_id = NULL WHERE id = $1::text::uuid`, failed.ID)
+	b.exec(t, `INSERT INTO onefold.holds (id, tenant, kind, stops, reason, actor) VALUES (gen_random_uuid(), 'shop', 'k', '{submits}', 'a test', 'test')`)
+	err = pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+		var e *api.Error
+		if _, err := enqueue.Tx(t.Context(), tx, "shop", "order:9", submit(`9`)); !errors.As(err, &e) || e.Code != api.CodeHeld || e.RetryAfter == 0 {
+			t.Errorf("a new task: %v", err)
+		}
+		if again, err := enqueue.Tx(t.Context(), tx, "shop", "order:7", submit(`7`)); err != nil || again.ID != first.ID {
+			t.Errorf("a duplicate: %+v, %v", again, err)
+		}
+		if again, err := enqueue.Tx(t.Context(), tx, "shop", "order:8", submit(`8`)); err != nil || again.State != api.Failed || again.Run != 1 {
+			t.Errorf("a duplicate of a failed task: %+v, %v", again, err)
+		}
+		if other, err := enqueue.Tx(t.Context(), tx, "other", "order:9", submit(`9`)); err != nil || !*other.Created {
+			t.Errorf("another tenant's: %+v, %v", other, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM onefold.tasks`); n != 3 {
+		t.Errorf("%d tasks, want 3", n)
+	}
+}

@@ -49,6 +49,7 @@ type Check struct {
 var Checks = []Check{
 	{"timeouts", Timeouts},
 	{"retention", Retention},
+	{"providers", Providers},
 }
 
 // Run runs checks. One that cannot look is a finding itself, and keeps none of

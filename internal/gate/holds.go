@@ -13,6 +13,19 @@ import (
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
+// Holds are the holds as they stood at one moment, for whoever has no Board: who
+// submits inside a transaction of their own.
+type Holds []store.Hold
+
+// ReadHolds reads them.
+func ReadHolds(ctx context.Context, db store.DBTX) (Holds, error) {
+	all, err := store.Holds(ctx, db, "")
+	return all, err
+}
+
+// Stopped is the hold that keeps s from something, or nil.
+func (h Holds) Stopped(what api.Stop, s Subject) *store.Hold { return stopped(h, what, s) }
+
 // SetHold makes a hold, or adds to the one there is for the same names, with its
 // audit entry. If the process dies before the commit nothing has happened;
 // after it every process knows within a second.

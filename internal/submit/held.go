@@ -12,10 +12,16 @@ import (
 // heldFor is when a caller whose submit an operator stopped should ask again.
 const heldFor = 30 * time.Second
 
+// stopper says what operators stopped: the process's board, or the holds that
+// stand in a caller's own transaction.
+type stopper interface {
+	Stopped(what api.Stop, s gate.Subject) *store.Hold
+}
+
 // held is the refusal of a new task that an operator stopped, or nil. It is
 // asked for after the key: a duplicate is answered whatever is stopped.
-func (s *Service) held(n *store.New) error {
-	h := s.Gates.Stopped(api.StopSubmits, gate.Subject{Tenant: n.Slot.Tenant, Kind: n.Slot.Kind, Provider: n.Provider})
+func held(by stopper, n *store.New) error {
+	h := by.Stopped(api.StopSubmits, gate.Subject{Tenant: n.Slot.Tenant, Kind: n.Slot.Kind, Provider: n.Provider})
 	if h == nil {
 		return nil
 	}
@@ -24,7 +30,7 @@ func (s *Service) held(n *store.New) error {
 
 // keepsFailed says that a duplicate does not run a failed task again: an
 // operator stopped new tasks, or what runs again by itself.
-func (s *Service) keepsFailed(r *task.Row) bool {
+func keepsFailed(by stopper, r *task.Row) bool {
 	subject := gate.Subject{Tenant: r.Tenant, Kind: r.Kind, Provider: r.Provider}
-	return s.Gates.Stopped(api.StopSubmits, subject) != nil || s.Gates.Stopped(api.StopRetries, subject) != nil
+	return by.Stopped(api.StopSubmits, subject) != nil || by.Stopped(api.StopRetries, subject) != nil
 }

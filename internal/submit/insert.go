@@ -50,7 +50,7 @@ func (s *Service) insert(ctx context.Context, news []*store.New) ([]landed, erro
 	for i, n := range news {
 		row := found[n.Slot]
 		if row == nil || row.Expired() {
-			if err := s.held(n); err != nil {
+			if err := held(s.Gates, n); err != nil {
 				out[i] = landed{refused: err}
 				continue
 			}

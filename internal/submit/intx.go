@@ -10,6 +10,7 @@ import (
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/fair"
+	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/task"
@@ -59,6 +60,10 @@ func InTx(ctx context.Context, tx pgx.Tx, rules Rules, requests []Request) ([]Ou
 	if len(b.news) == 0 {
 		return b.out, nil, nil
 	}
+	var err error
+	if b.holds, err = gate.ReadHolds(ctx, tx); err != nil {
+		return nil, nil, err
+	}
 	got, err := b.insert(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -74,7 +79,8 @@ type inTx struct {
 	out   []Outcome
 	news  []*store.New
 	kinds []*config.Kind
-	at    []int // where in out each of news belongs
+	at    []int      // where in out each of news belongs
+	holds gate.Holds // as the transaction sees them
 }
 
 // insert gives each of news its row: its own, or that of its key. Those without
@@ -128,6 +134,9 @@ func (b *inTx) look(ctx context.Context, got map[int]landed) (open []int, err er
 			expired = append(expired, row.ID)
 		}
 		wrong := b.rules.wrong(n, b.kinds[i])
+		if wrong == nil {
+			wrong = held(b.holds, n)
+		}
 		if wrong == nil && n.BudgetID != "" {
 			// Read only: a budget made here would be locked as long as the caller
 			// likes. The claim makes it.
@@ -191,7 +200,7 @@ func (b *inTx) judge(ctx context.Context, got map[int]landed) (queues []string, 
 				return nil, out.Err
 			}
 			continue
-		case reopens(b.kinds[i], l.row) && again[l.row.ID] == nil:
+		case reopens(b.kinds[i], l.row) && !keepsFailed(b.holds, l.row) && again[l.row.ID] == nil:
 			again[l.row.ID] = b.kinds[i]
 			ids = append(ids, l.row.ID)
 		}

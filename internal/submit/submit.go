@@ -140,7 +140,7 @@ func (s *Service) answer(ctx context.Context, r Request, n *store.New, kind *con
 		return Answer{}, s.failed(mismatch(ctx, s.Pool, got.row, n))
 	}
 	s.dups.add(got.row.ID)
-	if reopens(kind, got.row) && !s.keepsFailed(got.row) {
+	if reopens(kind, got.row) && !keepsFailed(s.Gates, got.row) {
 		row, reopened, err := s.reopen(ctx, got.row, kind)
 		if err != nil {
 			return Answer{}, s.failed(err)
