@@ -933,7 +933,7 @@ CREATE INDEX tasks_expires ON onefold.tasks USING btree (expires_at) WHERE (expi
 
 CREATE INDEX tasks_parked ON onefold.tasks USING btree (provider, kind, tenant, run_at) WHERE ((finished_at IS NULL) AND (job_id IS NULL));
 
-CREATE INDEX tasks_payload ON onefold.tasks USING btree (kind, finished_at) WHERE ((payload_purged_at IS NULL) AND ((state = ANY (ARRAY['succeeded'::text, 'cancelled'::text])) OR error_permanent));
+CREATE INDEX tasks_payload_due ON onefold.tasks USING btree (kind, finished_at) WHERE ((payload_purged_at IS NULL) AND (finished_at IS NOT NULL) AND ((error_code IS NULL) OR error_permanent));
 
 CREATE INDEX tasks_review ON onefold.tasks USING btree (COALESCE(finished_at, stuck_at), id) WHERE (((error_code IS NOT NULL) AND (error_permanent IS NOT TRUE)) OR ((stuck_at IS NOT NULL) AND (finished_at IS NULL)));
 

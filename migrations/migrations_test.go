@@ -55,3 +55,20 @@ func tables(t *testing.T, db *pgtest.DB) []string {
 	}
 	return out
 }
+
+// A claim changes these columns of a task. An index on one of them, or whose
+// condition names one, would make each claim write to all of the table's indexes.
+func TestClaimsTouchNoIndex(t *testing.T) {
+	t.Parallel()
+	var names []string
+	err := pgtest.New(t).Pool(t).QueryRow(t.Context(), `
+SELECT coalesce(array_agg(DISTINCT i.relname || ' names ' || a.attname), '{}')
+FROM pg_depend AS d
+JOIN pg_class AS i ON i.oid = d.objid AND i.relkind = 'i'
+JOIN pg_attribute AS a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+WHERE d.classid = 'pg_class'::regclass AND d.refobjid = 'onefold.tasks'::regclass
+    AND a.attname IN ('state', 'epoch', 'owner', 'token', 'attempts', 'total_attempts', 'started_at')`).Scan(&names)
+	if err != nil || len(names) > 0 {
+		t.Errorf("got %q, %v, want none", names, err)
+	}
+}

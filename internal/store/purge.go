@@ -111,7 +111,9 @@ func queryJobs(ctx context.Context, tx DBTX, sql string, ids []task.ID) (jobs []
 
 // settledForGood are the tasks that cannot run again: a failure of the system's
 // may be reopened by a duplicate or a person, and keeps its payload for that.
-const settledForGood = `(t.state IN ('succeeded', 'cancelled') OR t.error_permanent)`
+// They are told without state, which the index tasks_payload_due must not name:
+// only what failed or is unknown has an error_code (CHECK tasks_failed).
+const settledForGood = `(t.finished_at IS NOT NULL AND (t.error_code IS NULL OR t.error_permanent))`
 
 // PayloadsDue picks tasks that cannot run again, of the kinds given, that have
 // been final for so long and still have their payload.
