@@ -20,6 +20,9 @@ import (
 type Build struct {
 	Tags string // as in go build -tags; "failpoints"
 	Race bool
+	// Commit is a commit of the history to build instead of what is here; see
+	// [HasCommit].
+	Commit string
 }
 
 var bins struct {
@@ -91,6 +94,11 @@ func build(b Build) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if b.Commit != "" {
+		if root, err = checkOut(root, b.Commit); err != nil {
+			return "", err
+		}
+	}
 	args := []string{"build", "-o", dir + "/"}
 	if b.Tags != "" {
 		args = append(args, "-tags", b.Tags)
@@ -102,6 +110,37 @@ func build(b Build) (string, error) {
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return dir, nil
+}
+
+// HasCommit says whether the history that the tests run in reaches back to a
+// commit: that of a shallow clone or an unpacked archive does not.
+func HasCommit(commit string) bool {
+	root, err := casetest.Root()
+	if err != nil {
+		return false
+	}
+	cmd := exec.Command("git", "cat-file", "-e", commit+"^{commit}")
+	cmd.Dir = root
+	return cmd.Run() == nil
+}
+
+// checkOut unpacks a commit into a folder of its own.
+func checkOut(root, commit string) (string, error) {
+	dir, err := folder()
+	if err != nil {
+		return "", err
+	}
+	archive := filepath.Join(dir, "source.tar")
+	for _, cmd := range []*exec.Cmd{
+		exec.Command("git", "archive", "--format=tar", "-o", archive, commit),
+		exec.Command("tar", "-x", "-C", dir, "-f", archive),
+	} {
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+		}
 	}
 	return dir, nil
 }

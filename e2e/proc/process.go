@@ -25,6 +25,8 @@ type Spec struct {
 	// Ready is what the line on standard output begins with that says that the
 	// process is ready; "" takes any line.
 	Ready string
+	// Bin is a folder of programs other than the World's own; see [Bin].
+	Bin string
 }
 
 // Process is a running program, and after Restart its successor. Its methods

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"net/http/httptest"
 	"net/url"
@@ -167,7 +168,7 @@ func (w *World) Start(s Spec) (*Process, error) {
 		s.Args = append([]string{"--config", w.ConfigFile, "--database-url", w.Runtime}, s.Args...)
 	}
 	s.Env = append(slices.Clone(w.env), s.Env...)
-	p := newProcess(w.bin, s)
+	p := newProcess(cmp.Or(s.Bin, w.bin), s)
 	w.mu.Lock()
 	w.procs = append(w.procs, p)
 	w.mu.Unlock()
