@@ -9,6 +9,13 @@ type Retry struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// MarkDuplicate is the body of POST /v1/tasks/{id}/mark-duplicate: the task
+// repeats the one named in Of, a person says.
+type MarkDuplicate struct {
+	Of     string `json:"of"`
+	Reason string `json:"reason"`
+}
+
 // Action is what a person decides about a task whose outcome is unknown.
 type Action string
 

@@ -70,6 +70,26 @@ func (c *Client) Erase(ctx context.Context, id, reason string) (*api.Task, error
 	return decodeTask(r, a)
 }
 
+// MarkDuplicate says that a task repeats the one named in of; it changes nothing
+// else of either. It may be repeated. Errors: ErrConflict when it is marked as a
+// duplicate of another one.
+func (c *Client) MarkDuplicate(ctx context.Context, id, of, reason string) (*api.Task, error) {
+	body, err := marshal(api.MarkDuplicate{Of: of, Reason: reason})
+	if err != nil {
+		return nil, err
+	}
+	r, err := onTask("mark duplicate", http.MethodPost, id, "mark-duplicate")
+	if err != nil {
+		return nil, err
+	}
+	r.body = body
+	a, err := c.do(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return decodeTask(r, a)
+}
+
 func (c *Client) act(ctx context.Context, what, id string, body []byte) (*api.Task, error) {
 	r, err := onTask(what, http.MethodPost, id, what)
 	if err != nil {

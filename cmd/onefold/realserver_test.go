@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -122,5 +124,27 @@ func counted(ts *testscript.TestScript, _ bool, args []string) {
 		if n == args[0] {
 			return
 		}
+	}
+}
+
+// held: waits until the server takes no new tasks of the kind invoice.
+func held(ts *testscript.TestScript, _ bool, _ []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for n := 0; ; n++ {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, ts.Getenv("ONEFOLD_URL")+"/v1/tasks", strings.NewReader(`{"kind":"invoice","input":{}}`))
+		ts.Check(err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Idempotency-Key", "probe-"+strconv.Itoa(n))
+		r.Header.Set("Authorization", "Bearer "+ts.Getenv("ONEFOLD_API_KEY"))
+		resp, err := http.DefaultClient.Do(r)
+		ts.Check(err)
+		_ = resp.Body.Close()
+		if resp.StatusCode == http.StatusServiceUnavailable {
+			return
+		}
+		<-look.C
 	}
 }

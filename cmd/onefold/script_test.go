@@ -85,6 +85,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"polled":   polled,
 	"sql":      sql,
 	"counted":  counted,
+	"held":     held,
 }
 
 // exits CODE COMMAND ...: the command ends with that exit code.

@@ -41,6 +41,9 @@ func (e *env) show(t *api.Task, how string) error {
 		}
 	}
 	row("run", "%d, epoch %d, %s, %s", t.Run, t.Epoch, count(int64(t.Attempts), "attempt"), count(t.Duplicates, "duplicate"))
+	if t.DuplicateOf != "" {
+		row("repeats", "%s, a person says", t.DuplicateOf)
+	}
 	e.showTimes(row, t)
 	if u := t.Usage; u != nil {
 		row("usage", "%s", usageOf(u))

@@ -127,6 +127,32 @@ func (s *Server) erase(ctx context.Context, x *exchange, in *erasing) (*answer, 
 	return s.moved(ctx, x, http.StatusOK, row)
 }
 
+// markBody is api.MarkDuplicate as the description shows it.
+type markBody struct {
+	Of     string `json:"of" doc:"The id of the task that stays."`
+	Reason string `json:"reason" doc:"How you know, for the audit."`
+}
+
+func (s *Server) markDuplicate(ctx context.Context, x *exchange, in *ByID) (*answer, error) {
+	id, err := s.subject(ctx, x, in)
+	if err != nil {
+		return nil, err
+	}
+	f, err := x.fields("of", "reason")
+	if err != nil {
+		return nil, err
+	}
+	of, err := task.ParseID(f.of)
+	if err != nil {
+		return nil, api.Errorf(api.CodeInvalidField, "of is no task's id").WithField("of")
+	}
+	row, err := s.Submit.MarkDuplicate(ctx, x.act(id, f), of)
+	if err != nil {
+		return nil, s.acted(ctx, x, id, err)
+	}
+	return s.moved(ctx, x, http.StatusOK, row)
+}
+
 // subject is the task an act is about. One past its retention is gone for acts
 // as well, whether the purge has come by or not.
 func (s *Server) subject(ctx context.Context, x *exchange, in *ByID) (task.ID, error) {
@@ -168,10 +194,10 @@ func (x *exchange) act(id task.ID, f fields) submit.Act {
 
 // fields are what the body of an act may hold.
 type fields struct {
-	action, reason, message string
-	epoch                   *int64
-	run                     *int32
-	result                  []byte
+	action, reason, message, of string
+	epoch                       *int64
+	run                         *int32
+	result                      []byte
 }
 
 // fields reads the body of an act as strictly as a submit's.
@@ -222,6 +248,8 @@ func (f *fields) set(name string, v []byte) error {
 			f.reason = text
 		case "message":
 			f.message = text
+		case "of":
+			f.of = text
 		}
 	}
 	return nil

@@ -412,6 +412,23 @@ func reviewCalls(t *testing.T, b *bundle, w world) (calls []specCall) {
 		{route: acts, want: 401, key: "-", body: string(items)},
 		{route: acts, want: 403, key: w.reader, body: string(items)},
 	}
+	const mark = "POST /v1/tasks/{id}/mark-duplicate"
+	good := `{"of":"` + w.succeeded + `","reason":"r"}`
+	calls = append(calls,
+		specCall{route: mark, id: w.cancelled, want: 200, body: good},
+		specCall{route: mark, id: w.cancelled, want: 200, body: good},
+		specCall{route: mark, id: w.cancelled, want: 409, body: `{"of":"` + w.unknown + `","reason":"r"}`},
+		specCall{route: mark, id: w.unknown, want: 409, body: `{"of":"` + w.cancelled + `","reason":"r"}`},
+		specCall{route: mark, id: w.succeeded, want: 400, body: good},
+		specCall{route: mark, id: w.cancelled, want: 400, body: `{"of":"nosuch","reason":"r"}`},
+		specCall{route: mark, id: w.cancelled, want: 400, body: `{"of":"` + w.succeeded + `"}`},
+		specCall{route: mark, id: "nosuch", want: 404, body: good},
+		specCall{route: mark, id: w.gone, want: 410, body: good},
+		specCall{route: mark, id: w.cancelled, want: 413, body: huge},
+		specCall{route: mark, id: w.cancelled, want: 415, body: good, header: plain},
+		specCall{route: mark, id: w.cancelled, want: 401, key: "-", body: good},
+		specCall{route: mark, id: w.cancelled, want: 403, key: w.reader, body: good},
+	)
 	for _, act := range []string{"redeliver", "discard", "resolve"} {
 		route, state, more := "POST /v1/effects/{id}/"+act, api.EffectDead, ""
 		if act == "resolve" {

@@ -29,6 +29,13 @@ func (s *Server) reviewRoutes() {
 		answers: is{200: listOf[api.ReviewActed]("One answer for each item, in their order."), 400: refused, 408: refused, 413: refused, 415: refused},
 	}, s.reviewActs)
 
+	// Operators: after duplicates were found. `onefold mark-duplicate`.
+	serve(s, route{
+		method: http.MethodPost, path: "/v1/tasks/{id}/mark-duplicate", id: "markDuplicate", scopes: may(api.ScopeOperate), resource: "tasks",
+		summary: "Say that a task repeats another", doc: docMarkDuplicate, body: markBody{},
+		answers: is{200: aTask("The task, with `duplicate_of`.", "Retry-After"), 400: refused, 404: refused, 408: refused, 409: refused, 410: refused, 413: refused, 415: refused},
+	}, s.markDuplicate)
+
 	// Operators: what becomes of one effect.
 	for _, e := range []struct {
 		action      api.ReviewAction
@@ -60,6 +67,8 @@ const (
 		"others, and the same act for the same epoch changes nothing the second time and is answered the same."
 	docRedeliver = "For an effect that is dead, unknown, or waits for its next try: it is sent again under the same id, signed anew, with " +
 		"fresh attempts. Where an earlier delivery may have arrived and the destination can be asked, it is asked first."
+	docMarkDuplicate = "It changes nothing of either task: `duplicate_of` says so, and `onefold audit` counts the task no more. The same " +
+		"word again is answered the same; another one with 409."
 	docDiscard       = "For an effect that is not being delivered and has not been. It never leaves; others of its order go on."
 	docResolveEffect = "For an effect whose outcome is unknown: `delivered` says that it arrived."
 )

@@ -155,6 +155,39 @@ func (s *Service) Resolve(ctx context.Context, a Act, how Resolution) (*task.Row
 	})
 }
 
+// MarkDuplicate notes that a task repeats another one of its tenant, which changes
+// neither. The same word again is no error; another one answers conflict.
+func (s *Service) MarkDuplicate(ctx context.Context, a Act, of task.ID) (*task.Row, error) {
+	if a.Reason == "" {
+		return nil, api.Errorf(api.CodeInvalidField, "reason is missing").WithField("reason").WithFix("Say in a few words how you know.")
+	}
+	if of == a.ID {
+		return nil, api.Errorf(api.CodeInvalidField, "a task is no duplicate of itself").WithField("of")
+	}
+	return s.act(ctx, a, failpoint.ResolveBeforeCommit, func(ctx context.Context, tx pgx.Tx, r *task.Row) ([]string, error) {
+		first, err := store.Task(ctx, tx, r.Tenant, of)
+		switch {
+		case err != nil:
+			return nil, err
+		case first == nil:
+			return nil, api.Errorf(api.CodeInvalidField, "of is no task of the same tenant").WithField("of")
+		case r.DuplicateOf != nil && *r.DuplicateOf == of:
+			return nil, nil
+		case r.DuplicateOf != nil:
+			return nil, conflict(r, "it is marked as a duplicate of %s already", *r.DuplicateOf)
+		case first.DuplicateOf != nil:
+			return nil, conflict(first, "%s is a duplicate itself", of).WithFix("Name the one that stays: %s.", *first.DuplicateOf)
+		}
+		if err := store.MarkDuplicate(ctx, tx, r.ID, of); err != nil {
+			return nil, err
+		}
+		return nil, store.InsertAudit(ctx, tx, store.AuditEntry{
+			Tenant: r.Tenant, Actor: a.Actor, Action: "mark duplicate", TargetType: "task", TargetID: r.ID.String(),
+			Reason: a.Reason, RequestID: a.RequestID, Details: map[string]string{"of": of.String()},
+		})
+	})
+}
+
 // resolution is the move that a person's word asks for.
 func (s *Service) resolution(ctx context.Context, tx pgx.Tx, r *task.Row, how Resolution) (store.Move, error) {
 	m := store.Stay(r)
