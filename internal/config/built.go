@@ -5,7 +5,7 @@ package config
 // worker would refuse. A test of the worker's parts holds it to what is there.
 func Built(getenv func(string) string) Opts {
 	return Opts{
-		ProviderTypes: map[string]bool{"openai": true, "anthropic": true, "httpcall": true},
+		ProviderTypes: map[string]bool{"openai": true, "anthropic": true, "httpcall": true, "fake": true},
 		EffectTypes:   map[string]bool{"webhook": true, "sql": true, "http": true, "email": true, "task": true},
 		Getenv:        getenv,
 	}

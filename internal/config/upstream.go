@@ -78,7 +78,7 @@ func (d *decoder) provider(name string, v *value, path string) *Provider {
 	p := &Provider{Name: name, Stream: true}
 	p.Type = m.available("provider", designProviders, d.o.ProviderTypes)
 	p.Stream = p.Type != "httpcall"
-	p.BaseURL = m.url("base_url", v.t == tObject, "https", "http")
+	p.BaseURL = m.url("base_url", v.t == tObject && p.Type != "fake", "https", "http")
 	p.APIKey = m.secret("api_key")
 	m.boolean("stream", &p.Stream)
 	m.integer("concurrency", &p.Concurrency, 1, 100_000)

@@ -12,6 +12,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/outbox/webhook"
 	"github.com/onefold-dev/onefold/internal/provider"
 	"github.com/onefold-dev/onefold/internal/provider/anthropic"
+	"github.com/onefold-dev/onefold/internal/provider/fake"
 	"github.com/onefold-dev/onefold/internal/provider/httpcall"
 	"github.com/onefold-dev/onefold/internal/provider/openai"
 	"github.com/onefold-dev/onefold/internal/telemetry"
@@ -45,6 +46,8 @@ func newProvider(p *config.Provider) (provider.Provider, error) {
 		})
 	case "anthropic":
 		return anthropic.New(anthropic.Opts{BaseURL: p.BaseURL.Reveal(), Key: keyOf(p), Version: p.Version})
+	case "fake":
+		return &fake.Provider{}, nil
 	}
 	return nil, fmt.Errorf("there is no provider type %q", p.Type)
 }
