@@ -62,9 +62,11 @@ var rules = []rule{
 	{"internal/auth", []string{"internal/store", "internal/config"}, "keys and tenants, before any task"},
 	{"internal/gate", []string{"internal/store", "internal/job"}, "shared through the database, not through memory"},
 
+	{"internal/destination", []string{"internal/store", "internal/config", "internal/egress", "internal/seal", "internal/gate"}, "where effects may go, before there is any effect"},
+
 	// What keeps the promises: one transaction each. outbox is below the others,
 	// because every move to an outcome inserts that outcome's effects.
-	{"internal/outbox", []string{"internal/store", "internal/fair", "internal/job", "internal/group", "internal/gate", "internal/config", "internal/kinds", "internal/seal"}, "effects know nothing of submits or workers"},
+	{"internal/outbox", []string{"internal/store", "internal/fair", "internal/job", "internal/group", "internal/gate", "internal/config", "internal/kinds", "internal/destination"}, "effects know nothing of submits or workers"},
 	{"internal/outbox/*", []string{"internal/outbox", "internal/outbox/wire", "internal/egress"}, "an effect kind gets a request and returns a response or a classed error; never a row or a transaction"},
 	{"internal/provider", nil, "the contract and the failure table: no storage"},
 	{"internal/provider/*", []string{"internal/provider", "internal/provider/wire", "internal/provider/delta", "internal/provider/dialect", "internal/egress"}, "a provider gets a request and returns a response or a classed error; never a row or a transaction"},
@@ -72,7 +74,7 @@ var rules = []rule{
 	{"internal/review", []string{"internal/store", "internal/job", "internal/submit", "internal/outbox"}, "what a person decides is one act on one row, through what moves that row anyway"},
 	{"internal/worker", []string{"internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/provider", "internal/gate"}, "an attempt never submits"},
 	{"internal/upkeep", []string{"internal/store", "internal/fair", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/gate"}, "sweeps judge by rows alone, not by what a worker remembers"},
-	{"internal/doctor", []string{"internal/store", "internal/config", "internal/kinds"}, "checks look and change nothing"},
+	{"internal/doctor", []string{"internal/store", "internal/config", "internal/kinds", "internal/destination"}, "checks look and change nothing"},
 	{"internal/audit", []string{"internal/store", "internal/config"}, "looks at rows and changes nothing"},
 	{"internal/wait", []string{"internal/store"}, "waiting only reads"},
 	{"internal/batch", []string{"internal/submit", "internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds"}, "a batch is many submits"},
@@ -102,7 +104,7 @@ var rules = []rule{
 
 var serving = []string{
 	"internal/submit", "internal/review", "internal/ingest", "internal/batch", "internal/outbox", "internal/wait", "internal/store",
-	"internal/auth", "internal/config", "internal/kinds", "internal/gate",
+	"internal/auth", "internal/config", "internal/kinds", "internal/gate", "internal/destination",
 }
 
 // forTests may be imported by test files and by each other only.
@@ -112,19 +114,20 @@ var forTests = []string{"internal/casetest", "internal/*/*test", "client/clientt
 // keeps by it. All others get one handed in, or need none: reading these
 // packages is reading every atomic promise we make.
 var mayBegin = map[string]string{
-	"enqueue":         "takes the caller's transaction, and nests in it",
-	"internal/submit": "one row a key; cancel, retry, reopen, resolve",
-	"internal/worker": "claim, finish, re-enqueue",
-	"internal/outbox": "mark and outcome of a delivery",
-	"internal/review": "a person's act on an effect and its audit entry",
-	"internal/upkeep": "reaper, sweep, reconciler, purge",
-	"internal/audit":  "a read-only look, the operator's own SQL included",
-	"internal/batch":  "a piece of a batch",
-	"internal/auth":   "a key and its audit entry",
-	"internal/gate":   "an operator's hold or release and its audit entry; a process's share of what is bounded",
-	"internal/group":  "the flush that many callers share",
-	"internal/pg":     "development clusters",
-	"migrations":      "schema changes under one lock",
+	"enqueue":              "takes the caller's transaction, and nests in it",
+	"internal/submit":      "one row a key; cancel, retry, reopen, resolve",
+	"internal/worker":      "claim, finish, re-enqueue",
+	"internal/outbox":      "mark and outcome of a delivery",
+	"internal/review":      "a person's act on an effect and its audit entry",
+	"internal/upkeep":      "reaper, sweep, reconciler, purge",
+	"internal/audit":       "a read-only look, the operator's own SQL included",
+	"internal/batch":       "a piece of a batch",
+	"internal/auth":        "a key and its audit entry",
+	"internal/gate":        "an operator's hold or release and its audit entry; a process's share of what is bounded",
+	"internal/destination": "a stored destination, its sealed secrets and the audit entry",
+	"internal/group":       "the flush that many callers share",
+	"internal/pg":          "development clusters",
+	"migrations":           "schema changes under one lock",
 }
 
 func ruleFor(pkg string) (rule, bool) {

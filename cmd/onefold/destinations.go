@@ -10,81 +10,75 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/destination"
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/store"
 )
 
 type destinationsCmd struct {
 	List    destinationsListCmd    `cmd:"" help:"List where effects go, and what waits there."`
+	Show    destinationsShowCmd    `cmd:"" help:"Show a destination with the secrets that sign for it."`
 	Hold    destinationsHoldCmd    `cmd:"" help:"Stop deliveries to a destination; what is to go there waits."`
 	Release destinationsReleaseCmd `cmd:"" help:"Let deliveries to a destination go on."`
-}
-
-// destinationRow is a destination's gate with what waits behind it.
-type destinationRow struct {
-	api.Gate
-	Waiting    int64 `json:"waiting"`
-	Delivering int64 `json:"delivering"`
-	Held       int64 `json:"held"`
+	Test    destinationsTestCmd    `cmd:"" help:"Send one signed test event and show what comes of it."`
+	Put     destinationsPutCmd     `cmd:"" help:"Make or change a destination that is stored in the database."`
+	Rotate  destinationsRotateCmd  `cmd:"" help:"Give a stored destination a new signing secret; the former one signs, too, for a while."`
+	Delete  destinationsDeleteCmd  `cmd:"" help:"Delete a stored destination."`
+	Rewrap  destinationsRewrapCmd  `cmd:"" help:"Seal all stored secrets anew under the first key of the ring."`
+	Key     destinationsKeyCmd     `cmd:"" help:"Make a key for the ring that seals stored secrets."`
 }
 
 type destinationsListCmd struct{ dbFlags }
 
 func (c *destinationsListCmd) Help() string {
-	return `A destination is listed once a worker whose onefold.yaml names it has started.`
+	return `A destination of onefold.yaml is listed once a worker that has it has started.`
 }
 
 func (c *destinationsListCmd) Run(ctx context.Context, e *env) error {
-	pool, err := c.open(ctx, e)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	all, err := destinationRows(ctx, pool)
-	if err != nil {
-		return dbProblem(err)
-	}
-	rows := [][]string{{"NAME", "STATE", "SINCE", "FAILURES", "WAITING", "HELD", "WHY"}}
-	for _, d := range all {
-		if e.json {
-			if err := e.object(d); err != nil {
-				return err
+	return c.book(ctx, e, func(b *destination.Book) error {
+		all, err := b.List(ctx, b.Pool)
+		if err != nil {
+			return dbProblem(err)
+		}
+		rows := [][]string{{"NAME", "STATE", "SINCE", "FAILURES", "WAITING", "HELD", "UNKNOWN", "SECRET", "WHY"}}
+		for _, d := range all {
+			if e.json {
+				if err := e.object(d); err != nil {
+					return err
+				}
+				continue
 			}
-			continue
+			state := string(d.State)
+			if d.NeedsAttention {
+				state += "!"
+			}
+			why := d.Reason
+			if d.Problem != "" {
+				why = d.Problem
+			}
+			rows = append(rows, []string{
+				clean(d.Name), state, e.when(d.Since), strconv.Itoa(d.Failures), strconv.FormatInt(d.Waiting, 10), strconv.FormatInt(d.Held, 10),
+				strconv.FormatInt(d.Unknown, 10), secretAge(d), clean(why),
+			})
 		}
-		state := string(d.State)
-		if d.NeedsAttention {
-			state += "!"
+		if e.json {
+			return nil
 		}
-		rows = append(rows, []string{
-			d.Name, state, e.when(d.Since), strconv.Itoa(d.Failures), strconv.FormatInt(d.Waiting, 10), strconv.FormatInt(d.Held, 10), clean(d.Reason),
-		})
-	}
-	if e.json {
-		return nil
-	}
-	return e.rows(rows, nil)
+		return e.rows(rows, nil)
+	})
 }
 
-func destinationRows(ctx context.Context, db store.DBTX) ([]destinationRow, error) {
-	gates, now, err := store.Gates(ctx, db)
-	if err != nil {
-		return nil, err
+// secretAge is how long the newest secret has been in use, with a mark where it should be rotated.
+func secretAge(d api.Destination) string {
+	if len(d.Secrets) == 0 {
+		return "-"
 	}
-	open, err := store.OpenEffects(ctx, db)
-	if err != nil {
-		return nil, err
+	s := d.Secrets[0]
+	age := strconv.Itoa(int(time.Since(s.Since)/(24*time.Hour))) + " d"
+	if s.Old {
+		age += "!"
 	}
-	var out []destinationRow
-	for _, g := range gates {
-		if g.GateKey != gate.Destination(g.Name) {
-			continue
-		}
-		out = append(out, destinationRow{
-			Gate: gate.Wire(g, now), Waiting: open[g.Name][api.EffectWaiting], Delivering: open[g.Name][api.EffectDelivering], Held: open[g.Name][api.EffectHeld],
-		})
-	}
-	return out, nil
+	return age
 }
 
 type destinationsHoldCmd struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/auth"
 	"github.com/onefold-dev/onefold/internal/batch"
 	"github.com/onefold-dev/onefold/internal/boot"
+	"github.com/onefold-dev/onefold/internal/destination"
 	"github.com/onefold-dev/onefold/internal/fair"
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/ingest"
@@ -40,7 +41,11 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	}
 	notifier := job.NewNotifier(app.Pool, app.Log)
 	defer notifier.Close()
-	gates, err := gate.New(ctx, gate.Opts{Pool: app.Pool, Log: app.Log, Connect: app.Direct})
+	doors := destination.New(destination.Opts{Config: app.Kinds.Config(), Pool: app.Pool, Keys: app.Config.SealKeys, Log: app.Log})
+	if err := doors.Refresh(ctx); err != nil {
+		return err
+	}
+	gates, err := gate.New(ctx, gate.Opts{Pool: app.Pool, Log: app.Log, Connect: app.Direct, Also: doors.Refresh})
 	if err != nil {
 		return err
 	}
@@ -49,7 +54,7 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	if err != nil {
 		return err
 	}
-	effects := outbox.New(outbox.Opts{Config: app.Kinds.Config(), Fair: places})
+	effects := outbox.New(outbox.Opts{Config: app.Kinds.Config(), Fair: places, Destinations: doors})
 	submits := submit.New(submit.Config{
 		Fair: places,
 		Pool: app.Pool, Kinds: app.Kinds, Outbox: effects, Notifier: notifier, Log: app.Log, Gates: gates,
@@ -61,7 +66,7 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	reviews := review.New(review.Config{Pool: app.Pool, Submit: submits, Outbox: effects, Notifier: notifier, Log: app.Log})
 	waiter := wait.New(wait.Config{Pool: app.Pool, Connect: app.Direct, Log: app.Log})
 	s, err := server.New(server.Config{
-		DB: app.Pool, Submit: submits, Batches: batches, Review: reviews, Auth: auth.New(app.Pool), Wait: waiter, Log: app.Log, Ready: app.Ready, Ingest: webhooks, Gates: gates,
+		DB: app.Pool, Submit: submits, Batches: batches, Review: reviews, Auth: auth.New(app.Pool), Wait: waiter, Log: app.Log, Ready: app.Ready, Ingest: webhooks, Gates: gates, Destinations: doors,
 		Version: boot.Version, Stopping: ctx,
 	})
 	if err != nil {

@@ -47,7 +47,7 @@ type Options struct {
 }
 
 // check fills the defaults in and says what cannot be asked for.
-func (s *Service) check(u *Upload) error {
+func (s *Service) check(ctx context.Context, u *Upload) error {
 	o := &u.Options
 	if o.Kind == "" {
 		o.Kind = DefaultKind // there need be none of that name unless the lines ask for it
@@ -62,10 +62,13 @@ func (s *Service) check(u *Upload) error {
 			WithFix(`Send deadline=24h, counted from when the batch starts.`)
 	}
 	if o.Webhook != "" {
-		d := s.Kinds.Config().Destinations[o.Webhook]
-		if d == nil || !d.Allows(u.Tenant) {
+		may, err := s.Submit.MaySend(ctx, u.Tenant, o.Webhook)
+		if err != nil {
+			return err
+		}
+		if !may {
 			return api.Errorf(api.CodeInvalidParam, "there is no destination %q that this tenant may use", printable(o.Webhook)).WithField("webhook").
-				WithFix("Name a destination of onefold.yaml whose tenants include yours.")
+				WithFix("Name a destination whose tenants include yours.")
 		}
 	}
 	return nil
@@ -105,7 +108,7 @@ func fingerprint(options, file []byte) []byte {
 // was staged, out of which nothing runs, until it is sent again or Opts.Idle is
 // over.
 func (s *Service) Upload(ctx context.Context, up Upload) (b *store.Batch, created bool, err error) {
-	if err := s.check(&up); err != nil {
+	if err := s.check(ctx, &up); err != nil {
 		return nil, false, err
 	}
 	u := &upload{s: s, Upload: up, me: task.NewToken(), options: up.Options.hash(), in: newReader(up.Body)}
@@ -170,7 +173,7 @@ func (u *upload) stage(ctx context.Context) error {
 		if u.folding {
 			continue
 		}
-		if err := u.add(&c, l); err != nil {
+		if err := u.add(ctx, &c, l); err != nil {
 			return err
 		}
 	}
@@ -183,7 +186,7 @@ func (e *brokenBody) Error() string { return "read the file: " + e.err.Error() }
 func (e *brokenBody) Unwrap() error { return e.err }
 
 // add reads a line into the chunk.
-func (u *upload) add(c *chunk, l line) error {
+func (u *upload) add(ctx context.Context, c *chunk, l line) error {
 	if u.form.name == "" {
 		name, ok := formOf(l.text)
 		if !ok {
@@ -202,7 +205,7 @@ func (u *upload) add(c *chunk, l line) error {
 	st := store.Line{Number: int32(l.number), LineID: id, TaskID: task.NewID(), State: lineOpen, Body: bytes.Clone(l.text)}
 	if bad == nil {
 		r.Tenant = u.Tenant
-		st.Kind, err = submit.Check(u.s.Submit.Rules(), r)
+		st.Kind, err = submit.Check(ctx, u.s.Submit.Rules(), r)
 		if err != nil {
 			if bad = asError(err); bad.Code == api.CodeInternal {
 				return err

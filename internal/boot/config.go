@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/telemetry"
 )
 
 // Version is the version of this build, set by -ldflags.
@@ -35,6 +36,8 @@ type Config struct {
 
 	// Configuration says what this program has built in.
 	Configuration config.Opts
+	// SealKeys is the key ring of secrets at rest. Nil: none can be stored or used.
+	SealKeys *telemetry.SecretSource
 	// Lease bounds how long a transaction may sit idle. DefaultLease when 0.
 	Lease time.Duration
 	// MaxConns bounds the pool. When 0, pool_max_conns in DatabaseURL does, else 16.

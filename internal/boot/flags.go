@@ -9,6 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/telemetry"
 )
 
 // Flags are what every daemon takes; its main adds its own.
@@ -18,6 +19,8 @@ type Flags struct {
 	DirectURL   string           `name:"database-direct-url" help:"Postgres past any pooler." env:"ONEFOLD_DATABASE_DIRECT_URL"`
 	AdminAddr   string           `help:"Where metrics, pprof and health are served; nowhere by default." env:"ONEFOLD_ADMIN_ADDR"`
 	Region      string           `help:"Where this process stands, as receivers of effects are told." env:"ONEFOLD_REGION"`
+	SealKeys    string           `help:"Key ring that seals the secrets of destinations made through the API: id:key, comma-separated, the first one seals. Better give --seal-keys-file." env:"ONEFOLD_SEAL_KEYS" placeholder:"KEYS"`
+	SealFile    string           `name:"seal-keys-file" help:"File that holds the key ring; read again when it changes." env:"ONEFOLD_SEAL_KEYS_FILE" type:"path"`
 	LogLevel    string           `help:"debug, info, warn or error." env:"ONEFOLD_LOG_LEVEL" default:"info"`
 	Version     kong.VersionFlag `help:"Print the version."`
 }
@@ -25,8 +28,16 @@ type Flags struct {
 // Config is what the flags say, for a service that reads onefold.yaml with opts
 // and logs to a writer.
 func (f Flags) Config(service string, opts config.Opts, log io.Writer) Config {
+	var keys *telemetry.SecretSource
+	switch {
+	case f.SealFile != "":
+		keys = telemetry.SecretFromFile(f.SealFile)
+	case f.SealKeys != "":
+		keys = telemetry.SecretFromValue(telemetry.NewSecret(f.SealKeys))
+	}
 	return Config{
-		Service: service, DatabaseURL: f.DatabaseURL, DirectURL: f.DirectURL, ConfigPath: f.File, AdminAddr: f.AdminAddr, Region: f.Region,
+		SealKeys: keys,
+		Service:  service, DatabaseURL: f.DatabaseURL, DirectURL: f.DirectURL, ConfigPath: f.File, AdminAddr: f.AdminAddr, Region: f.Region,
 		LogLevel: f.LogLevel, LogTo: log, Configuration: opts,
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/onefold-dev/onefold/internal/telemetry"
 )
@@ -241,18 +243,30 @@ func (m *mapping) signing(name string) *telemetry.SecretSource {
 		return src
 	}
 	s, _ := src.Get() // one that cannot be read has been complained about
-	text, coded := strings.CutPrefix(s.Reveal(), "whsec_")
-	if !coded {
-		return src
-	}
-	if b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "=")); err != nil || len(b) == 0 {
+	if err := CheckSecret(s, true); err != nil {
 		field := name + "_env"
 		if !m.has(field) {
 			field = name + "_file"
 		}
-		m.fail(field, "use the secret as the receiver gives it", "the secret begins with whsec_, but what follows is not base64")
+		m.fail(field, "use the secret as the receiver gives it", "%s", err.Error())
 	}
 	return src
+}
+
+// CheckSecret says what keeps a secret from being sent in a header or, where it signs, from being a key. The error does
+// not tell it.
+func CheckSecret(s telemetry.Secret, signs bool) error {
+	if !utf8.ValidString(s.Reveal()) || strings.ContainsFunc(s.Reveal(), func(r rune) bool { return r < 0x20 || r == 0x7f }) {
+		return errors.New("the secret holds a line break or another control character")
+	}
+	text, coded := strings.CutPrefix(s.Reveal(), "whsec_")
+	if !coded || !signs {
+		return nil
+	}
+	if b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "=")); err != nil || len(b) == 0 {
+		return errors.New("the secret begins with whsec_, but what follows is not base64")
+	}
+	return nil
 }
 
 func (d *decoder) timeouts(v *value, path string, base Timeouts) Timeouts {

@@ -94,7 +94,7 @@ func (b *Board) act(ctx context.Context, a Act, action string, f func(g *store.G
 // changed: the one of this process was never turned away. A credential that
 // comes back in a running process is tried again.
 func (b *Board) renewed(ctx context.Context) error {
-	for n := range b.Credentials {
+	for _, n := range b.credentialed() {
 		now := b.Fingerprint(n)
 		if now == nil {
 			continue

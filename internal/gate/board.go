@@ -7,7 +7,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +39,8 @@ type Opts struct {
 	// Incarnation is the process's present one, the zero ID while there is none.
 	// Required with Limits.
 	Incarnation func() task.ID
+	// Also is done at each look, before gates are read. Nil: nothing.
+	Also func(ctx context.Context) error
 	// Random gives numbers in [0,1) for jitter. Nil: math/rand.
 	Random func() float64
 }
@@ -69,7 +73,8 @@ func New(ctx context.Context, o Opts) (*Board, error) {
 		return nil, err
 	}
 	var rated []Name
-	for n := range b.limits.rates {
+	_, rates := b.limits.all()
+	for n := range rates {
 		rated = append(rated, n)
 	}
 	if err := store.EnsureRates(ctx, o.Pool, rated); err != nil {
@@ -199,10 +204,11 @@ func stops(h *store.Hold, what api.Stop) bool {
 // Fingerprint is that of the present credential of n, keyed by the gate's salt;
 // nil where there is none.
 func (b *Board) Fingerprint(n Name) []byte {
-	if b == nil || b.Credentials[n] == nil {
+	of := b.credential(n)
+	if of == nil {
 		return nil
 	}
-	secret := b.Credentials[n]()
+	secret := of()
 	b.mu.RLock()
 	salt := b.gates[n].Salt
 	b.mu.RUnlock()
@@ -217,7 +223,7 @@ func (b *Board) Fingerprint(n Name) []byte {
 // Barred says that the present credential of n, in this process, is one that
 // was turned away: others may have a better one, this process leaves n alone.
 func (b *Board) Barred(n Name) bool {
-	if b == nil || b.Credentials[n] == nil {
+	if b.credential(n) == nil {
 		return false
 	}
 	b.mu.RLock()
@@ -226,8 +232,25 @@ func (b *Board) Barred(n Name) bool {
 	return len(refused) > 0 && known(refused, b.Fingerprint(n))
 }
 
+// credential gives the present credential of n; nil where it has none.
+func (b *Board) credential(n Name) func() telemetry.Secret {
+	if b == nil {
+		return nil
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.Credentials[n]
+}
+
+// credentialed are those that have a credential.
+func (b *Board) credentialed() []Name {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return slices.Collect(maps.Keys(b.Credentials))
+}
+
 func (b *Board) warnRefused() {
-	for n := range b.Credentials {
+	for _, n := range b.credentialed() {
 		if b.Barred(n) && b.Open(n) {
 			b.Log.Error("credential refused: this process leaves the provider alone", "scope", n.Scope, "name", n.Name,
 				"fix", fmt.Sprintf("give it another credential, or try this one again: onefold %ss release %s", n.Scope, n.Name))

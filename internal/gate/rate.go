@@ -28,6 +28,7 @@ type rate struct {
 	name Name
 	max  store.Rate // Cost is that of one token
 	kick chan struct{}
+	over chan struct{} // closed when the bound is no more
 
 	mu      sync.Mutex
 	waiters []chan float64 // told how many tokens were guessed
@@ -45,7 +46,7 @@ type spare struct {
 // a thirtieth of it, is taken off the speed, and so is the second by which a
 // permit may be used late.
 func newRate(b *Board, n Name, limit Limit) *rate {
-	r := &rate{b: b, name: n, guess: firstGuess, kick: make(chan struct{}, 1)}
+	r := &rate{b: b, name: n, guess: firstGuess, kick: make(chan struct{}, 1), over: make(chan struct{})}
 	if limit.Per <= 0 {
 		limit.Per = time.Minute
 	}
@@ -87,6 +88,8 @@ func (r *rate) acquire(ctx context.Context) (float64, error) {
 	select {
 	case tokens := <-mine:
 		return tokens, nil
+	case <-r.over: // another bound has taken its place, or none: the caller goes on
+		return 0, nil
 	case <-ctx.Done():
 	}
 	r.mu.Lock()
@@ -101,7 +104,10 @@ func (r *rate) acquire(ctx context.Context) (float64, error) {
 	return 0, ctx.Err()
 }
 
-// run takes permits for those who wait until ctx ends.
+// end lets go of all who wait: the bound is no more.
+func (r *rate) end() { close(r.over) }
+
+// run takes permits for those who wait until ctx or the bound ends.
 func (r *rate) run(ctx context.Context) {
 	for {
 		wait := r.take(ctx)
@@ -109,12 +115,16 @@ func (r *rate) run(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
+			case <-r.over:
+				return
 			case <-r.kick:
 			}
 			continue
 		}
 		select {
 		case <-ctx.Done():
+			return
+		case <-r.over:
 			return
 		case <-time.After(wait):
 		}

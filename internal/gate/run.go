@@ -40,6 +40,11 @@ func (b *Board) Run(ctx context.Context) {
 func (b *Board) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
+	if b.Also != nil {
+		if err := b.Also(ctx); err != nil {
+			return err
+		}
+	}
 	return b.Refresh(ctx)
 }
 

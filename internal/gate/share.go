@@ -30,15 +30,9 @@ var errBusy = errors.New("shares are being moved")
 
 // run moves this process's shares and corrects tokens until ctx ends.
 func (l *limits) run(ctx context.Context) {
-	if len(l.slots)+len(l.rates) == 0 {
-		<-ctx.Done()
-		return
-	}
 	var taking sync.WaitGroup
 	defer taking.Wait()
-	for _, r := range l.rates {
-		taking.Go(func() { r.run(ctx) })
-	}
+	begun := map[*rate]bool{}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -47,6 +41,13 @@ func (l *limits) run(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-l.kick:
+		}
+		_, rates := l.all()
+		for _, r := range rates {
+			if !begun[r] {
+				begun[r] = true
+				taking.Go(func() { r.run(ctx) })
+			}
 		}
 		next := l.round(ctx)
 		select { // kicks that come meanwhile are served by the next round
@@ -61,12 +62,13 @@ func (l *limits) run(ctx context.Context) {
 func (l *limits) round(ctx context.Context) (next time.Duration) {
 	limit, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
-	for _, r := range l.rates {
+	slots, rates := l.all()
+	for _, r := range rates {
 		if err := r.correct(limit); err != nil && ctx.Err() == nil {
 			l.b.Log.Warn("tokens not corrected", "name", r.name.Name, "error", err)
 		}
 	}
-	if len(l.slots) == 0 {
+	if len(slots) == 0 {
 		return shareEvery
 	}
 	inc := l.b.Incarnation()
@@ -80,7 +82,7 @@ func (l *limits) round(ctx context.Context) (next time.Duration) {
 	case err != nil && ctx.Err() == nil:
 		l.b.Log.Warn("shares not moved", "error", err)
 	}
-	for _, s := range l.slots {
+	for _, s := range slots {
 		if s.waits() {
 			return shareWaiting
 		}
@@ -115,8 +117,11 @@ func (l *limits) move(ctx context.Context, inc task.ID) error {
 	if err != nil {
 		return err
 	}
+	slots, _ := l.all()
 	for _, s := range mine {
-		l.slots[s.GateKey].set(s.Slots)
+		if at := slots[s.GateKey]; at != nil {
+			at.set(s.Slots)
+		}
 	}
 	return nil
 }
@@ -128,8 +133,9 @@ func (l *limits) fair(inc task.ID, all []store.Share) (mine, moved []store.Share
 	l.b.mu.RLock()
 	turn := int(l.b.clock().Unix() / int64(turnEvery/time.Second))
 	l.b.mu.RUnlock()
-	for n, s := range l.slots {
-		wanted := s.demand()
+	slots, _ := l.all()
+	for n, s := range slots {
+		wanted, limit := s.demand()
 		var wants []int
 		others, place := 0, -1
 		var before store.Share
@@ -149,7 +155,7 @@ func (l *limits) fair(inc task.ID, all []store.Share) (mine, moved []store.Share
 			place, wants = len(wants), append(wants, wanted)
 		}
 		share := store.Share{GateKey: n, Incarnation: inc, Wanted: wanted}
-		share.Slots = max(0, min(divide(s.limit, wants, turn)[place], s.limit-others))
+		share.Slots = max(0, min(divide(limit, wants, turn)[place], limit-others))
 		share.Used = s.lower(share.Slots)
 		mine = append(mine, share)
 		row := share

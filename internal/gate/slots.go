@@ -75,11 +75,19 @@ func (s *slots) serve() {
 	}
 }
 
-// demand is how many this process could use.
-func (s *slots) demand() int {
+// demand is how many this process could use, and the bound of all.
+func (s *slots) demand() (wanted, limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return min(s.used+len(s.waiters)+s.asked, s.limit)
+	return min(s.used+len(s.waiters)+s.asked, s.limit), s.limit
+}
+
+// resize changes the bound of all. A share that is too large by now is taken back by the next round.
+func (s *slots) resize(limit int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limit = limit
+	s.share = min(s.share, limit)
 }
 
 func (s *slots) waits() bool {

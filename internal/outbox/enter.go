@@ -74,7 +74,7 @@ func (o *Outbox) enter(ctx context.Context, id uuid.UUID) (pass *gate.Pass, full
 }
 
 func (o *Outbox) anyBounded() bool {
-	for _, to := range o.Config.Destinations {
+	for _, to := range o.Destinations.All() {
 		if bounded(to) {
 			return true
 		}

@@ -251,7 +251,7 @@ func TestCheckSubmitted(t *testing.T) {
 		`[{"name":"own","type":"webhook","destination":"safe"}]`, `[{"name":"a","type":"task","kind":"next"}]`,
 		`[{"name":"a","type":"task","kind":"no"}]`, `[{"name":"a","type":"task","kind":"{{.task.kind}}"}]`,
 	} {
-		err := b.box.CheckSubmitted("acme", b.cfg.Kinds["k"], []byte(raw))
+		err := b.box.CheckSubmitted(t.Context(), "acme", b.cfg.Kinds["k"], []byte(raw))
 		var e *api.Error
 		if err != nil && (!errors.As(err, &e) || e.Code != api.CodeInvalidField || e.Field != "effects[0]") {
 			t.Errorf("%s: got %v", raw, err)
@@ -267,7 +267,7 @@ func TestCheckSubmitted(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("refused (-want +got):\n%s", diff)
 	}
-	if err := b.box.CheckSubmitted("other", b.cfg.Kinds["k"], []byte(`[{"name":"a","type":"webhook","destination":"safe"}]`)); err == nil {
+	if err := b.box.CheckSubmitted(t.Context(), "other", b.cfg.Kinds["k"], []byte(`[{"name":"a","type":"webhook","destination":"safe"}]`)); err == nil {
 		t.Error("another tenant may use the destination")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/destination"
 	"github.com/onefold-dev/onefold/internal/fair"
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/group"
@@ -30,8 +31,10 @@ const (
 
 // Opts set up an Outbox. A process that only settles tasks (the API) needs Config alone.
 type Opts struct {
-	// Config names the destinations. Required.
+	// Config is the configuration. Required.
 	Config *config.Config
+	// Destinations are those of the file and the stored ones. Nil: those of Config alone.
+	Destinations *destination.Book
 	// SQLLockTimeout and SQLTimeout bound one sql effect. Default 2 s and 5 s.
 	SQLLockTimeout, SQLTimeout time.Duration
 	// Window is how many due or delivering effects of one destination hold a wake-up at a time, over all processes. The
@@ -109,11 +112,15 @@ type Outbox struct {
 	flights  *flights
 	strays   strays
 	queued   queued
+	signed   signed
 }
 
 // New makes an outbox; one with a Pool has to be closed.
 func New(opts Opts) *Outbox {
 	opts.defaults()
+	if opts.Destinations == nil {
+		opts.Destinations = destination.New(destination.Opts{Config: opts.Config, Log: opts.Log})
+	}
 	o := &Outbox{Opts: opts, flights: newFlights()}
 	if o.Pool != nil {
 		o.marks = group.New(o.flushMarks, nil, nil)
@@ -122,8 +129,8 @@ func New(opts Opts) *Outbox {
 	return o
 }
 
-// destination is where effects of that name go, or nil.
-func (o *Outbox) destination(name string) *config.Destination { return o.Config.Destinations[name] }
+// destination is where effects of that name go, or nil where this process cannot send there.
+func (o *Outbox) destination(name string) *config.Destination { return o.Destinations.Usable(name) }
 
 // Close serves what is queued. The caller has stopped fetching wake-ups and waited for those at work.
 func (o *Outbox) Close() {

@@ -115,8 +115,12 @@ func (o *Outbox) settle(ctx context.Context, tx pgx.Tx, s Settled) (news []store
 	if broken != nil && r.State == api.Succeeded {
 		return nil, nil, broken
 	}
+	rendered, err := o.render(ctx, tx, r, specs)
+	if err != nil {
+		return nil, nil, err
+	}
 	var children []*child
-	for _, m := range o.render(r, specs) {
+	for _, m := range rendered {
 		e := &m.rendered
 		news = append(news, store.NewEffect{
 			ID: e.ID, TaskID: r.ID, Tenant: r.Tenant, Run: r.Run, Name: e.Name, Outcome: r.State, Type: e.Type,

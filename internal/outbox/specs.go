@@ -1,10 +1,12 @@
 package outbox
 
 import (
+	"context"
 	"strings"
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/config"
+	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
@@ -56,7 +58,7 @@ type made struct {
 }
 
 // render renders the effects of the outcome.
-func (o *Outbox) render(r *task.Row, specs []spec) []made {
+func (o *Outbox) render(ctx context.Context, db store.DBTX, r *task.Row, specs []spec) ([]made, error) {
 	var of []config.EffectSpec
 	foreign := map[string]bool{}
 	for _, e := range specs {
@@ -66,7 +68,7 @@ func (o *Outbox) render(r *task.Row, specs []spec) []made {
 		}
 	}
 	if len(of) == 0 {
-		return nil
+		return nil, nil
 	}
 	rendered, errs := config.RenderSpecs(of, string(r.State), templateData(r))
 	out := make([]made, len(rendered))
@@ -76,34 +78,43 @@ func (o *Outbox) render(r *task.Row, specs []spec) []made {
 			out[i].broken = renderError(e.Name, errs[i])
 		}
 		if foreign[e.Name] && e.Destination != "" {
-			out[i].refused = o.refuses(r.Tenant, e.Type, e.Destination)
+			var err error
+			if out[i].refused, err = o.refuses(ctx, db, r.Tenant, e.Type, e.Destination); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return out
+	return out, nil
 }
 
 // refuses says why a tenant's effect does not go to a destination. It is looked at when the effect is made, for what was
 // allowed at the submit may have been taken back.
-func (o *Outbox) refuses(tenant, effectType, destination string) *EffectError {
-	to := o.destination(destination)
+func (o *Outbox) refuses(ctx context.Context, db store.DBTX, tenant, effectType, destination string) (*EffectError, error) {
+	to, err := o.Destinations.Known(ctx, db, destination)
 	switch {
+	case err != nil:
+		return nil, err
 	case to == nil || !to.Allows(tenant):
-		return &EffectError{Code: CodeNotAllowed, Message: "there is no destination of that name that the tenant may use"}
+		return &EffectError{Code: CodeNotAllowed, Message: "there is no destination of that name that the tenant may use"}, nil
 	case !to.Takes(effectType):
-		return &EffectError{Code: CodeNotAllowed, Message: strings.TrimSpace(effectType) + " effects cannot go to that destination"}
+		return &EffectError{Code: CodeNotAllowed, Message: strings.TrimSpace(effectType) + " effects cannot go to that destination"}, nil
 	}
-	return nil
+	return nil, nil
 }
 
 // CheckSubmitted says what is wrong with the effects of a submit to kind: a name the kind uses itself, a destination the
-// tenant may not use, a follow-up kind that does not exist. The error is an *api.Error.
-func (o *Outbox) CheckSubmitted(tenant string, kind *config.Kind, raw []byte) error {
+// tenant may not use, a follow-up kind that does not exist. The error is an *api.Error, unless the database did not answer.
+func (o *Outbox) CheckSubmitted(ctx context.Context, tenant string, kind *config.Kind, raw []byte) error {
 	specs, err := config.SubmittedEffects(raw, config.Opts{})
 	if err != nil {
 		return err
 	}
 	for i, e := range specs {
-		if wrong := o.checkSubmitted(tenant, kind, &specs[i]); wrong != "" {
+		wrong, err := o.checkSubmitted(ctx, tenant, kind, &specs[i])
+		if err != nil {
+			return err
+		}
+		if wrong != "" {
 			field := "effects[" + itoa(i) + "]"
 			return api.Errorf(api.CodeInvalidField, "%s: effect %s: %s", field, e.Name, wrong).WithField(field)
 		}
@@ -111,22 +122,23 @@ func (o *Outbox) CheckSubmitted(tenant string, kind *config.Kind, raw []byte) er
 	return nil
 }
 
-func (o *Outbox) checkSubmitted(tenant string, kind *config.Kind, e *config.EffectSpec) string {
+func (o *Outbox) checkSubmitted(ctx context.Context, tenant string, kind *config.Kind, e *config.EffectSpec) (wrong string, err error) {
 	for _, own := range kind.Effects {
 		if own.Name == e.Name {
-			return "the kind has an effect of that name itself"
+			return "the kind has an effect of that name itself", nil
 		}
 	}
 	if e.Type == typeTask {
 		name, fixed := e.Text("kind")
 		if !fixed {
-			return "its kind cannot be a template"
+			return "its kind cannot be a template", nil
 		}
 		_, wrong := o.following(name)
-		return wrong
+		return wrong, nil
 	}
-	if refused := o.refuses(tenant, e.Type, e.Destination); refused != nil {
-		return refused.Message
+	refused, err := o.refuses(ctx, nil, tenant, e.Type, e.Destination)
+	if refused != nil {
+		return refused.Message, nil
 	}
-	return ""
+	return "", err
 }

@@ -50,7 +50,7 @@ func (o *Outbox) ReapEffects(ctx context.Context, tx pgx.Tx, lease time.Duration
 // safe names the destinations where a repeat does no harm.
 func (o *Outbox) safe() []string {
 	names := []string{}
-	for name, d := range o.Config.Destinations {
+	for name, d := range o.Destinations.All() {
 		if d.Repeat == config.RepeatSafe {
 			names = append(names, name)
 		}

@@ -154,6 +154,9 @@ func (o *Outbox) try(ctx context.Context, c *claimed, to *config.Destination) (t
 	}
 	t.signedBy = signedBy
 	t.out = o.send(ctx, c.Type, d)
+	if t.out.Class == Answered || t.out.Class == Unclear {
+		o.signed.add(c.Destination, signedBy)
+	}
 	return t
 }
 
@@ -223,15 +226,15 @@ func (o *Outbox) address(d *Delivery, to *config.Destination) (signedBy []string
 			d.CredentialHeader, d.Credential = to.AuthHeader, bearer(to.AuthHeader, s)
 		}
 	}
-	for _, s := range o.signers(to) {
-		secret, err := s.source.Get()
-		if err != nil && s.present {
+	for _, s := range o.Destinations.Signers(to) {
+		secret, err := s.Source.Get()
+		if err != nil && s.Present {
 			return nil, err
 		}
 		if err != nil || secret.Empty() { // a former one that has been taken away signs nothing
 			continue
 		}
-		d.Secrets, signedBy = append(d.Secrets, secret), append(signedBy, s.id)
+		d.Secrets, signedBy = append(d.Secrets, secret), append(signedBy, s.ID)
 	}
 	return signedBy, nil
 }

@@ -140,7 +140,11 @@ func (o route) describeBody(doc *huma.OpenAPI) {
 		}
 	}
 	if o.body != nil {
-		doc.Paths[o.path].Post.RequestBody = &huma.RequestBody{
+		op := doc.Paths[o.path].Post
+		if o.method == http.MethodPut {
+			op = doc.Paths[o.path].Put
+		}
+		op.RequestBody = &huma.RequestBody{
 			Required: !o.bodyOptional,
 			Content:  map[string]*huma.MediaType{jsonType: {Schema: doc.Components.Schemas.Schema(reflect.TypeOf(o.body), true, "")}},
 		}

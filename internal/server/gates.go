@@ -127,13 +127,23 @@ func (s *Server) releaseProvider(ctx context.Context, x *exchange, in *gateParam
 	return s.gateAct(ctx, x, in.Name, s.Gates.Release)
 }
 
-func (s *Server) gateAct(ctx context.Context, x *exchange, name string, do func(context.Context, gate.Act) (store.Gate, error)) (*answer, error) {
-	var in api.GateAct
+// gateDo is what is done to a gate.
+type gateDo func(context.Context, gate.Act) (store.Gate, error)
+
+func (x *exchange) gateBody() (in api.GateAct, err error) {
 	if err := x.strictly(&in, "reason"); err != nil {
-		return nil, err
+		return in, err
 	}
 	if len(in.Reason) > maxReason {
-		return nil, api.Errorf(api.CodeInvalidField, "reason is longer than %d bytes", maxReason).WithField("reason")
+		return in, api.Errorf(api.CodeInvalidField, "reason is longer than %d bytes", maxReason).WithField("reason")
+	}
+	return in, nil
+}
+
+func (s *Server) gateAct(ctx context.Context, x *exchange, name string, do gateDo) (*answer, error) {
+	in, err := x.gateBody()
+	if err != nil {
+		return nil, err
 	}
 	all, err := gate.Providers(ctx, s.DB)
 	if err != nil {

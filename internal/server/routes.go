@@ -167,6 +167,8 @@ func (s *Server) routes() {
 		summary: "Release a provider", doc: "Whatever closed it, a person or what it answered; the tasks that waited go on.", body: api.GateAct{}, answers: gated,
 	}, s.releaseProvider)
 
+	s.destinationRoutes()
+
 	// Probes: is the process alive. Never asks the database.
 	serve(s, route{
 		method: http.MethodGet, path: "/healthz", id: "health", open: true, resource: "service",

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onefold-dev/onefold/internal/auth"
 	"github.com/onefold-dev/onefold/internal/batch"
+	"github.com/onefold-dev/onefold/internal/destination"
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/ingest"
 	"github.com/onefold-dev/onefold/internal/review"
@@ -45,6 +46,8 @@ type Config struct {
 	Log     *slog.Logger
 	// Gates sets holds and moves gates.
 	Gates *gate.Board
+	// Destinations makes, changes and tests destinations.
+	Destinations *destination.Book
 	// Ingest takes inbound webhooks. Nil: there are no sources.
 	Ingest *ingest.Service
 	// Ready says whether requests can be served now; it is asked by /readyz.

@@ -24,7 +24,7 @@ type Rules struct {
 	Newest Newest
 	// Effects says what is wrong with the effects that a submit brings; nil where
 	// whoever submits may name any.
-	Effects func(tenant string, kind *config.Kind, raw []byte) error
+	Effects func(ctx context.Context, tenant string, kind *config.Kind, raw []byte) error
 	// Fair gives new tasks and new runs their places; nil: they are read from the
 	// database, and given out inside the transaction.
 	Fair *fair.Clock
@@ -33,6 +33,12 @@ type Rules struct {
 // Rules are those of this process's configuration.
 func (s *Service) Rules() Rules {
 	return Rules{Newest: s.Kinds.Newest, Effects: s.Outbox.CheckSubmitted, Fair: s.Fair}
+}
+
+// MaySend says whether effects that a tenant names itself may go to a destination.
+func (s *Service) MaySend(ctx context.Context, tenant, destination string) (bool, error) {
+	to, err := s.Outbox.Destinations.Known(ctx, nil, destination)
+	return to != nil && to.Allows(tenant), err
 }
 
 // InTx is Many inside a transaction that the caller began and ends: the same
@@ -133,7 +139,7 @@ func (b *inTx) look(ctx context.Context, got map[int]landed) (open []int, err er
 		case row != nil:
 			expired = append(expired, row.ID)
 		}
-		wrong := b.rules.wrong(n, b.kinds[i])
+		wrong := b.rules.wrong(ctx, n, b.kinds[i])
 		if wrong == nil {
 			wrong = held(b.holds, n)
 		}
@@ -172,14 +178,14 @@ func (r Rules) placeRun(ctx context.Context, tx pgx.Tx, row *task.Row, provider 
 }
 
 // wrong says what is wrong with a new task besides its form.
-func (r Rules) wrong(n *store.New, kind *config.Kind) error {
+func (r Rules) wrong(ctx context.Context, n *store.New, kind *config.Kind) error {
 	if wrong := submission.WrongTimes(n.RunAt, n.Deadline, time.Now()); wrong != nil {
 		return wrong
 	}
 	if n.Effects == nil || r.Effects == nil {
 		return nil
 	}
-	return r.Effects(n.Slot.Tenant, kind, n.Effects)
+	return r.Effects(ctx, n.Slot.Tenant, kind, n.Effects)
 }
 
 // judge compares the payloads of duplicates and runs those again that failed by

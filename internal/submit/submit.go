@@ -152,12 +152,12 @@ func (s *Service) answer(ctx context.Context, r Request, n *store.New, kind *con
 
 // Check says whether r would be taken, but for its key's being used before, and
 // what kind it is of.
-func Check(rules Rules, r Request) (kind string, err error) {
+func Check(ctx context.Context, rules Rules, r Request) (kind string, err error) {
 	n, k, err := prepare(rules.Newest, r)
 	if err != nil {
 		return "", err
 	}
-	return n.Slot.Kind, rules.wrong(n, k)
+	return n.Slot.Kind, rules.wrong(ctx, n, k)
 }
 
 // prepare checks a request and makes the row it asks for. The id is made here,
@@ -225,7 +225,7 @@ func row(r Request, p *submission.Parsed, kind *config.Kind, sums canon.Sums) *s
 // for: all was right when it was new.
 func (s *Service) checkNew(ctx context.Context, n *store.New, kind *config.Kind) error {
 	db := s.Pool
-	wrong := s.Rules().wrong(n, kind)
+	wrong := s.Rules().wrong(ctx, n, kind)
 	if wrong == nil && n.BudgetID != "" {
 		have, err := store.PutBudget(ctx, db, store.BudgetKey{Tenant: n.Slot.Tenant, ID: n.BudgetID}, n.BudgetSends)
 		if err != nil {

@@ -1,6 +1,7 @@
 package workerd
 
 import (
+	"context"
 	"time"
 
 	"github.com/onefold-dev/onefold/internal/config"
@@ -16,17 +17,34 @@ func addDoors(o *gate.Opts, cfg *config.Config) {
 		if d.Concurrency > 0 || d.Rate > 0 {
 			o.Limits[n] = doorLimit(d)
 		}
-		source := d.Auth
-		if source == nil {
-			source = d.Secret
-		}
-		if source != nil {
-			o.Credentials[n] = func() telemetry.Secret {
-				s, _ := source.Get() // a source that broke gives its last value
-				return s
-			}
+		if c := doorCredential(d); c != nil {
+			o.Credentials[n] = c
 		}
 	}
+}
+
+// doorCredential is what a receiver may refuse: a changed one releases what was held for the one before.
+func doorCredential(d *config.Destination) func() telemetry.Secret {
+	source := d.Auth
+	if source == nil {
+		source = d.Secret
+	}
+	if source == nil {
+		return nil
+	}
+	return func() telemetry.Secret {
+		s, _ := source.Get() // a source that broke gives its last value
+		return s
+	}
+}
+
+// adopt takes on the gates of destinations that were made or changed through the API.
+func adopt(ctx context.Context, b *gate.Board, all []*config.Destination) error {
+	adopted := make([]gate.Adopted, len(all))
+	for i, d := range all {
+		adopted[i] = gate.Adopted{Gate: gate.Destination(d.Name), Credential: doorCredential(d), Limit: doorLimit(d)}
+	}
+	return b.Adopt(ctx, adopted)
 }
 
 // doorLimit is what a destination's configuration bounds.

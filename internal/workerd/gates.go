@@ -30,7 +30,13 @@ func (w *Worker) newGates(ctx context.Context, cfg *config.Config) (*gate.Board,
 		o.Limits[gate.Kind(name)] = gate.Limit{Concurrency: k.Concurrency}
 	}
 	addDoors(&o, cfg)
-	return gate.New(ctx, o)
+	o.Also = w.doors.Refresh
+	board, err := gate.New(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	w.doors.Changed = func(ctx context.Context, all []*config.Destination) error { return adopt(ctx, board, all) }
+	return board, w.doors.Refresh(ctx)
 }
 
 // headroom is how many more wake-ups than its bound a provider's queue fetches,

@@ -18,6 +18,7 @@ import (
 
 	"github.com/onefold-dev/onefold/internal/batch"
 	"github.com/onefold-dev/onefold/internal/boot"
+	"github.com/onefold-dev/onefold/internal/destination"
 	"github.com/onefold-dev/onefold/internal/doctor"
 	"github.com/onefold-dev/onefold/internal/fair"
 	"github.com/onefold-dev/onefold/internal/gate"
@@ -61,6 +62,7 @@ type Worker struct {
 	lease     *worker.Lease
 	gates     *gate.Board
 	places    *fair.Clock
+	doors     *destination.Book
 	outbox    *outbox.Outbox
 	upkeep    *upkeep.Upkeep
 	submits   *submit.Service
@@ -109,6 +111,7 @@ func (w *Worker) build(ctx context.Context) error {
 	if w.lease, err = worker.StartLease(ctx, w.leaseConfig(providers)); err != nil {
 		return err
 	}
+	w.doors = destination.New(destination.Opts{Config: cfg, Pool: w.app.Pool, Keys: w.app.Config.SealKeys, Log: w.app.Log})
 	if w.gates, err = w.newGates(ctx, cfg); err != nil {
 		return err
 	}
@@ -117,8 +120,7 @@ func (w *Worker) build(ctx context.Context) error {
 		return err
 	}
 	w.outbox = outbox.New(outbox.Opts{
-		Fair:   w.places,
-		Gates:  w.gates,
+		Fair: w.places, Gates: w.gates, Destinations: w.doors,
 		Config: cfg, Pool: w.app.Pool, Log: w.app.Log, Notify: w.notifier, Senders: newSenders(),
 		Version: boot.Version, Region: w.app.Config.Region, Ended: boot.Ended,
 		Incarnation: w.incarnation, MaySend: func() bool { return w.lease.Current() != nil },
@@ -220,7 +222,8 @@ func (w *Worker) run(ctx context.Context) error {
 		defer close(shut)
 		var all sync.WaitGroup
 		all.Go(func() { w.places.Run(watching) })
-		w.gates.Run(watching)
+		all.Go(func() { w.gates.Run(watching) })
+		all.Go(func() { w.outbox.Tend(watching) })
 		all.Wait()
 	}()
 	if err := w.client.Start(live); err != nil {
