@@ -239,6 +239,16 @@ CREATE TABLE onefold.destination_secrets (
     CONSTRAINT destination_secrets_purpose_check CHECK ((purpose = ANY (ARRAY['sign'::text, 'auth'::text])))
 );
 
+CREATE TABLE onefold.destination_signers (
+    destination text NOT NULL,
+    secret text NOT NULL,
+    first_at timestamp with time zone DEFAULT now() NOT NULL,
+    last_at timestamp with time zone DEFAULT now() NOT NULL,
+    deliveries bigint NOT NULL,
+    CONSTRAINT destination_signers_deliveries_check CHECK ((deliveries > 0))
+)
+WITH (fillfactor='50');
+
 CREATE TABLE onefold.destination_tests (
     id uuid NOT NULL,
     destination text NOT NULL,
@@ -251,7 +261,9 @@ CREATE TABLE onefold.destination_tests (
     code text,
     message text,
     total_ms integer,
-    reply bytea
+    reply bytea,
+    recipient text,
+    signed text[]
 );
 
 CREATE TABLE onefold.destinations (
@@ -772,6 +784,9 @@ ALTER TABLE ONLY onefold.deliveries
 
 ALTER TABLE ONLY onefold.destination_secrets
     ADD CONSTRAINT destination_secrets_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY onefold.destination_signers
+    ADD CONSTRAINT destination_signers_pkey PRIMARY KEY (destination, secret);
 
 ALTER TABLE ONLY onefold.destination_tests
     ADD CONSTRAINT destination_tests_pkey PRIMARY KEY (id);

@@ -50,6 +50,7 @@ var Checks = []Check{
 	{"timeouts", Timeouts},
 	{"retention", Retention},
 	{"providers", Providers},
+	{"secrets", Secrets},
 }
 
 // Run runs checks. One that cannot look is a finding itself, and keeps none of

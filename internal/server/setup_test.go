@@ -20,6 +20,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/boot"
 	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/pg/pgtest"
+	"github.com/onefold-dev/onefold/internal/telemetry"
 )
 
 const testConfig = `
@@ -30,6 +31,8 @@ kinds:
   open: {provider: openai, dedupe: open}
   free: {provider: openai, dedupe: none}
   review: {provider: openai, on_unknown: review}
+destinations:
+  filed: {url: "https://93.184.216.34/"}
 sources:
   hook: {scheme: github, tenant: a, kind: llm.chat, secret_env: HOOK, max_body: 4096, rate: 1000}
   narrow: {scheme: github, tenant: a, kind: llm.chat, secret_env: HOOK, rate: 1}
@@ -96,7 +99,7 @@ func (b *bundle) run(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := boot.Config{
-		Service: "api", DatabaseURL: b.database.URL(), ConfigPath: file, Addr: "127.0.0.1:0", LogTo: b.Log,
+		Service: "api", DatabaseURL: b.database.URL(), ConfigPath: file, Addr: "127.0.0.1:0", LogTo: b.Log, SealKeys: telemetry.SecretFromValue(telemetry.NewSecret(ring)),
 		Configuration: config.Opts{SkipSecrets: true, Getenv: func(string) string { return hookSecret }},
 	}
 	if b.pooled {

@@ -28,7 +28,7 @@ func TestSpec(t *testing.T) {
 	b := setup(t)
 	s := readSpec(t, b)
 	w := newWorld(t, b)
-	for _, c := range slices.Concat(submitCalls(w), bulkCalls(w), batchCalls(t, b, w), readCalls(w), actCalls(w), usageCalls(w), ingestCalls(t), gateCalls(t, b, w), reviewCalls(t, b, w), serviceCalls()) {
+	for _, c := range slices.Concat(submitCalls(w), bulkCalls(w), batchCalls(t, b, w), readCalls(w), actCalls(w), usageCalls(w), ingestCalls(t), gateCalls(t, b, w), reviewCalls(t, b, w), destinationCalls(t, b), serviceCalls()) {
 		method, route, _ := strings.Cut(c.route, " ")
 		path := strings.NewReplacer("{id}", c.id, "{source}", c.id, "{name}", c.id, "{epoch}", "1", "{part}", cmp.Or(c.part, "partial")).Replace(route) + c.query
 		r := b.do(t, call{method: method, path: path, key: c.key, idem: c.idem, body: c.body, header: c.header})
