@@ -450,3 +450,36 @@ func reviewCalls(t *testing.T, b *bundle, w world) (calls []specCall) {
 	}
 	return calls
 }
+
+// A statement that failed with its outcome is run when a person says so, once,
+// and not at all while it fails still.
+func TestRedeliverSQL(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	cl := b.client(t, b.Key)
+	taskID := b.submit(t, "k", chat).task.ID
+	b.settle(t, taskID, api.Failed, nil)
+	id := uuid.Must(uuid.NewV7()).String()
+	_, err := b.DB.Exec(t.Context(), `
+INSERT INTO onefold.effects (id, task_id, tenant, run, name, outcome, type, state, finished_at, error_code, body)
+VALUES ($1, $2, 'a', 1, 'save', 'failed', 'sql', 'dead', now(), 'sql_failed', $3)`,
+		id, taskID, []byte(`{"statement": "INSERT INTO public.saved (n) VALUES ($1)", "args": [7]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := cl.Redeliver(t.Context(), id, 0, "the table is there"); err == nil {
+		t.Errorf("without the table: got %+v, want it refused", e)
+	}
+	if _, err := b.DB.Exec(t.Context(), `CREATE TABLE public.saved (n int)`); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if e, err := cl.Redeliver(t.Context(), id, 0, "the table is there"); err != nil || e.State != api.EffectDelivered {
+			t.Errorf("got %+v (%v), want it delivered", e, err)
+		}
+	}
+	var n int
+	if err := b.DB.QueryRow(t.Context(), `SELECT count(*) FROM public.saved WHERE n = 7`).Scan(&n); err != nil || n != 1 {
+		t.Errorf("got %d rows (%v), want 1", n, err)
+	}
+}
