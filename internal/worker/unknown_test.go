@@ -153,7 +153,11 @@ func TestResolve(t *testing.T) {
 			if _, err := b.submit.Resolve(context.Background(), act, c.how); err != nil {
 				t.Fatal(err)
 			}
-			refused(act, c.how, api.ErrConflict) // twice
+			if _, err := b.submit.Resolve(context.Background(), act, c.how); err != nil { // the reply was lost
+				t.Errorf("the same act again: %v", err)
+			}
+			refused(act, submit.Resolution{Action: c.how.Action, Message: "another word"}, api.ErrConflict)
+			refused(act, submit.Resolution{Action: "finish"}, api.ErrConflict)
 			p.Work(context.Background(), id)
 			r = b.row(id)
 			if r.State != c.state || r.ErrorCode != c.code || r.Run != c.run || b.script.calls != c.calls || r.Epoch <= *act.Epoch || r.Unclear {
