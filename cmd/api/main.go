@@ -18,6 +18,8 @@ import (
 type flags struct {
 	boot.Flags
 	Addr        string `help:"Where requests are served." env:"ONEFOLD_ADDR" default:"127.0.0.1:8080"`
+	TLSCert     string `name:"tls-cert" help:"File of the certificate (PEM, chain included) to serve HTTPS with; read again once it changes." env:"ONEFOLD_TLS_CERT" and:"tls"`
+	TLSKey      string `name:"tls-key" help:"File of the certificate's key (PEM)." env:"ONEFOLD_TLS_KEY" and:"tls"`
 	Healthcheck bool   `help:"Ask the api at --addr whether it lives, and exit with 0 or 1."`
 }
 
@@ -32,16 +34,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if f.Healthcheck {
-		return boot.Healthcheck(ctx, f.Addr)
+		return boot.Healthcheck(ctx, f.Addr, f.TLSCert != "")
 	}
 	opts := config.Built(os.Getenv)
 	opts.SkipSecrets = true // the API sends nothing
 	c := f.Config("api", opts, stderr)
-	c.Addr = f.Addr
+	c.Addr, c.TLSCert, c.TLSKey = f.Addr, f.TLSCert, f.TLSKey
 	app, err := boot.Open(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer app.Close()
-	return apid.Run(ctx, app, func(addr string) { fmt.Fprintf(stdout, "listening on http://%s\n", addr) })
+	scheme := "http"
+	if f.TLSCert != "" {
+		scheme = "https"
+	}
+	return apid.Run(ctx, app, func(addr string) { fmt.Fprintf(stdout, "listening on %s://%s\n", scheme, addr) })
 }

@@ -31,8 +31,9 @@ func TestRunRefuses(t *testing.T) {
 		"a configuration with errors": {
 			[]string{"--database-url=postgres://localhost/x", "--config=" + bad}, []string{"onefold.yaml:1:", "onefold.yaml:2:", "base_urll"},
 		},
-		"nobody to ask": {[]string{"--healthcheck", "--addr=127.0.0.1:1"}, []string{"127.0.0.1:1"}},
-		"no address":    {[]string{"--healthcheck", "--addr=nonsense"}, []string{"HOST:PORT"}},
+		"a certificate without its key": {[]string{"--tls-cert=x"}, []string{"tls-key"}},
+		"nobody to ask":                 {[]string{"--healthcheck", "--addr=127.0.0.1:1"}, []string{"127.0.0.1:1"}},
+		"no address":                    {[]string{"--healthcheck", "--addr=nonsense"}, []string{"HOST:PORT"}},
 	} {
 		err := run(context.Background(), c.args, io.Discard, io.Discard)
 		if err == nil {

@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if f.Healthcheck {
-		return boot.Healthcheck(ctx, f.AdminAddr)
+		return boot.Healthcheck(ctx, f.AdminAddr, false)
 	}
 	opts := config.Built(os.Getenv)
 	opts.SkipSources = true // the worker takes no webhooks

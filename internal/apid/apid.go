@@ -4,6 +4,7 @@ package apid
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -76,6 +77,14 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	if err != nil {
 		return err
 	}
+	secure := func(ln net.Listener) net.Listener { return ln }
+	if app.Config.TLSCert != "" {
+		c, err := newCertificate(app.Config.TLSCert, app.Config.TLSKey, app.Log)
+		if err != nil {
+			return err
+		}
+		secure = func(ln net.Listener) net.Listener { return tls.NewListener(ln, c.config()) }
+	}
 	ln, err := net.Listen("tcp", app.Config.Addr)
 	if err != nil {
 		return fmt.Errorf("listen for requests: %w", err)
@@ -97,7 +106,7 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 		boot.Part{Name: "batches", Run: batches.Run},
 		boot.Part{Name: "http", Run: func(ctx context.Context) error {
 			context.AfterFunc(ctx, stop)
-			return serveUntil(ctx, s.HTTP(), s.Listener(ln))
+			return serveUntil(ctx, s.HTTP(), secure(s.Listener(ln)))
 		}},
 	)
 }

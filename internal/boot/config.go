@@ -30,6 +30,8 @@ type Config struct {
 	DirectURL   string // for LISTEN and migrations; DatabaseURL when empty
 	ConfigPath  string // onefold.yaml; the built-in configuration when empty
 	Addr        string // where requests are served
+	TLSCert     string // file of the certificate that requests are served with; plain HTTP when empty
+	TLSKey      string // file of its key
 	Region      string // where this process stands, told to receivers of effects; nothing when empty
 	AdminAddr   string // where pprof and health are served; nowhere when empty
 	LogLevel    string // debug, info, warn or error; info when empty
