@@ -14,6 +14,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/destination"
 	"github.com/onefold-dev/onefold/internal/gate"
 	"github.com/onefold-dev/onefold/internal/outbox"
@@ -225,4 +226,38 @@ func TestLostTest(t *testing.T) {
 	if made, err := s.box.Test(t.Context()); made || err != nil {
 		t.Errorf("made %v, %v; want none: one is begun, one too old, one of an unknown destination", made, err)
 	}
+}
+
+// TestTenThousandBehindADeadDestination: what waits at a destination that never answers, ten thousand effects, holds back
+// nothing of another one. The bound is a guard at five times the second that is promised; the figure is logged.
+func TestTenThousandBehindADeadDestination(t *testing.T) {
+	t.Parallel()
+	const many, guard = 10_000, 5 * time.Second
+	hanging, alive := receive(t), receive(t)
+	close(alive.open)
+	cfg := withEffects(t, toSafe, `{name: alive, type: webhook, destination: once, on: failed}`)
+	cfg.Destinations["safe"].URL, cfg.Destinations["once"].URL = config.NewURL(hanging.url), config.NewURL(alive.url)
+	b := setup(t, cfg, outbox.Opts{Senders: senders(webhook.New(nil))})
+	for range 100 { // more than hold a wake-up at a time
+		b.effect()
+	}
+	b.exec(`
+INSERT INTO onefold.effects (id, task_id, tenant, run, name, outcome, type, destination, body, state)
+SELECT gen_random_uuid(), e.task_id, e.tenant, e.run, 'more-' || n, e.outcome, e.type, e.destination, e.body, 'waiting'
+FROM (SELECT * FROM onefold.effects LIMIT 1) AS e, generate_series(1, $1::int) AS n`, many-100)
+	expect(t, "waiting", one[int](b, `SELECT count(*) FROM onefold.effects WHERE state = 'waiting'`), many)
+	stop := b.fetch()
+	defer stop()
+	hanging.await(t, 8) // all its places in this process
+	began := time.Now()
+	if err := b.settle(b.insertTask(api.Failed, "")); err != nil {
+		t.Fatal(err)
+	}
+	alive.await(t, 1)
+	took := time.Since(began)
+	t.Logf("delivered %s after its outcome, behind %d effects of a dead destination", took, many)
+	if took > guard {
+		t.Errorf("it took %s, want less than %s", took, guard)
+	}
+	close(hanging.open)
 }
