@@ -76,6 +76,7 @@ var rules = []rule{
 	{"internal/upkeep", []string{"internal/store", "internal/fair", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/gate"}, "sweeps judge by rows alone, not by what a worker remembers"},
 	{"internal/doctor", []string{"internal/store", "internal/config", "internal/kinds", "internal/destination"}, "checks look and change nothing"},
 	{"internal/audit", []string{"internal/store", "internal/config"}, "looks at rows and changes nothing"},
+	{"internal/diagnose", nil, "judges what is on the wire; reads nothing itself"},
 	{"internal/wait", []string{"internal/store"}, "waiting only reads"},
 	{"internal/batch", []string{"internal/submit", "internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds"}, "a batch is many submits"},
 	{"internal/ingest", []string{"internal/submit", "internal/store", "internal/group", "internal/config", "internal/kinds", "internal/seal"}, "a webhook becomes a submit"},
@@ -104,7 +105,7 @@ var rules = []rule{
 
 var serving = []string{
 	"internal/submit", "internal/review", "internal/ingest", "internal/batch", "internal/outbox", "internal/wait", "internal/store",
-	"internal/auth", "internal/config", "internal/kinds", "internal/gate", "internal/destination",
+	"internal/auth", "internal/config", "internal/kinds", "internal/gate", "internal/destination", "internal/diagnose",
 }
 
 // forTests may be imported by test files and by each other only.

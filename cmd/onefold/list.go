@@ -14,13 +14,15 @@ import (
 const maxPage = 200
 
 type listCmd struct {
-	State    []string `short:"s" placeholder:"STATE" help:"Only these states: pending, running, unknown, failed, succeeded, cancelled."`
-	Kind     string   `placeholder:"KIND" help:"Only this kind."`
-	Key      string   `placeholder:"KEY" help:"Only this key; needs --kind."`
-	Metadata []string `sep:"none" placeholder:"NAME=VALUE" help:"Only with this metadata; may be repeated."`
-	After    moment   `placeholder:"TIME" help:"Created at or after this time (RFC 3339), or so long ago (90s, 2h)."`
-	Before   moment   `placeholder:"TIME" help:"Created before this time; written like --after."`
-	Limit    int      `short:"n" default:"50" help:"At most so many; 0 for all."`
+	State     []string `short:"s" placeholder:"STATE" help:"Only these states: pending, running, unknown, failed, succeeded, cancelled."`
+	Kind      string   `placeholder:"KIND" help:"Only this kind."`
+	Key       string   `placeholder:"KEY" help:"Only this key; needs --kind."`
+	Metadata  []string `sep:"none" placeholder:"NAME=VALUE" help:"Only with this metadata; may be repeated."`
+	Trace     string   `placeholder:"ID" help:"Only tasks submitted under this trace id: with several keys for one intent, the keys of a caller that makes one for each try."`
+	InputHash string   `placeholder:"HASH" help:"Only tasks with this input_hash."`
+	After     moment   `placeholder:"TIME" help:"Created at or after this time (RFC 3339), or so long ago (90s, 2h)."`
+	Before    moment   `placeholder:"TIME" help:"Created before this time; written like --after."`
+	Limit     int      `short:"n" default:"50" help:"At most so many; 0 for all."`
 }
 
 func (c *listCmd) Run(ctx context.Context, e *env) error {
@@ -66,7 +68,7 @@ func (c *listCmd) Run(ctx context.Context, e *env) error {
 }
 
 func (c *listCmd) opts(e *env) (client.ListOpts, error) {
-	o := client.ListOpts{Kind: c.Kind, Key: c.Key}
+	o := client.ListOpts{Kind: c.Kind, Key: c.Key, TraceID: c.Trace, InputHash: c.InputHash}
 	for _, s := range c.State {
 		if !api.State(s).Valid() {
 			return o, usage("--state "+strconv.Quote(s)+" is no state", "Use pending, running, unknown, failed, succeeded or cancelled.")

@@ -25,6 +25,8 @@ type cli struct {
 	Result   resultCmd   `cmd:"" group:"tasks" help:"Print a task's result, byte for byte."`
 	Input    inputCmd    `cmd:"" group:"tasks" help:"Print a task's input, byte for byte."`
 	Attempts attemptsCmd `cmd:"" group:"tasks" help:"Show the calls that were made for a task, and what is known of each."`
+	Timeline timelineCmd `cmd:"" group:"tasks" help:"Tell a task's story: who asked, what was called, what left the building."`
+	Diagnose diagnoseCmd `cmd:"" group:"tasks" help:"Say which known way of doing something twice a task looks like, with the evidence."`
 	Cancel   cancelCmd   `cmd:"" group:"tasks" help:"Cancel a task."`
 	Retry    retryCmd    `cmd:"" group:"tasks" help:"Run a failed or unknown task again."`
 	Erase    eraseCmd    `cmd:"" group:"tasks" help:"Erase a task's input, result and replies; key and outcome stay."`

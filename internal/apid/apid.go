@@ -22,6 +22,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/outbox"
 	"github.com/onefold-dev/onefold/internal/review"
 	"github.com/onefold-dev/onefold/internal/server"
+	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submit"
 	"github.com/onefold-dev/onefold/internal/telemetry"
 	"github.com/onefold-dev/onefold/internal/wait"
@@ -56,8 +57,12 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 		return err
 	}
 	effects := outbox.New(outbox.Opts{Config: app.Kinds.Config(), Fair: places, Destinations: doors})
+	salt, err := store.Salt(ctx, app.Pool)
+	if err != nil {
+		return err
+	}
 	submits := submit.New(submit.Config{
-		Fair: places,
+		Fair: places, Salt: salt,
 		Pool: app.Pool, Kinds: app.Kinds, Outbox: effects, Notifier: notifier, Log: app.Log, Gates: gates,
 	})
 	defer submits.Close()

@@ -106,6 +106,18 @@ func (s *Server) routes() {
 		answers: is{200: other("The part.", bytesType), 404: refused, 410: refused},
 	}, s.attemptPart)
 
+	// People on call: what happened to one intent, from its submit to what left the building.
+	serve(s, route{
+		method: http.MethodGet, path: "/v1/tasks/{id}/timeline", id: "taskTimeline", scopes: may(api.ScopeRead), resource: "tasks",
+		summary: "Tell a task's story", doc: docTimeline,
+		answers: is{200: object[api.Timeline]("The timeline."), 404: refused, 410: refused},
+	}, s.timeline)
+	serve(s, route{
+		method: http.MethodGet, path: "/v1/tasks/{id}/diagnosis", id: "taskDiagnosis", scopes: may(api.ScopeRead), resource: "tasks",
+		summary: "Say what a task looks like", doc: docDiagnosis,
+		answers: is{200: object[api.Diagnosis]("What it looks like."), 404: refused, 410: refused},
+	}, s.diagnosis)
+
 	// Callers and operators: what became of a task's side effects.
 	serve(s, route{
 		method: http.MethodGet, path: "/v1/tasks/{id}/effects", id: "listTaskEffects", scopes: may(api.ScopeRead), resource: "tasks",
@@ -216,6 +228,10 @@ const (
 		"The task cannot run again."
 	docAttempts = "Every try at the task, oldest first: how far its call came, what came of it, what it cost, and whether " +
 		"the provider may have billed it. For a task whose outcome is unknown this is the evidence."
+	docTimeline = "Every submit (the first twenty duplicates one by one, then counted), every attempt with its phases, gates that " +
+		"moved, effects and their deliveries, operators' acts; oldest first. Duplicates appear within a second."
+	docDiagnosis = "Reads the timeline and the tasks of the kind within an hour that have the same input or trace, and says which " +
+		"rows of the diagnosis table they look like, with the evidence, or that it cannot tell."
 	docRetry = "A new run with fresh attempts and a fresh deadline, for a failed or unknown task. `epoch` is the one " +
 		"of the task as you saw it; 409 when it has moved since."
 	docUsage = "Calls by the day they were made, whatever became of their tasks since; what the purge took is kept a row a day. " +

@@ -141,6 +141,7 @@ func bulkCalls(w world) (calls []specCall) {
 func readCalls(w world) (calls []specCall) {
 	const one, input, result, effects, list = "GET /v1/tasks/{id}", "GET /v1/tasks/{id}/input", "GET /v1/tasks/{id}/result", "GET /v1/tasks/{id}/effects", "GET /v1/tasks"
 	const attempts, part = "GET /v1/tasks/{id}/attempts", "GET /v1/tasks/{id}/attempts/{epoch}/{part}"
+	const timeline, diagnosis = "GET /v1/tasks/{id}/timeline", "GET /v1/tasks/{id}/diagnosis"
 	unchanged := http.Header{"If-None-Match": {"*"}}
 	for _, id := range []string{w.pending, w.running, w.succeeded, w.failed, w.unknown, w.cancelled} {
 		calls = append(calls, specCall{route: one, id: id, want: 200}, specCall{route: one, id: id, want: 304, header: unchanged})
@@ -162,11 +163,13 @@ func readCalls(w world) (calls []specCall) {
 	)
 	calls = append(calls,
 		specCall{route: attempts, id: w.unknown, want: 200},
+		specCall{route: timeline, id: w.unknown, want: 200},
+		specCall{route: diagnosis, id: w.unknown, want: 200},
 		specCall{route: part, id: w.unknown, want: 200},
 		specCall{route: part, id: w.unknown, part: "reply", want: 404},
 		specCall{route: part, id: w.unknown, part: "nosuch", want: 400},
 	)
-	for _, route := range []string{one, input, result, effects, attempts, part} {
+	for _, route := range []string{one, input, result, effects, attempts, part, timeline, diagnosis} {
 		calls = append(calls,
 			specCall{route: route, id: "nosuch", want: 404},
 			specCall{route: route, id: w.gone, want: 410},

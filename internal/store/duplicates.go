@@ -8,20 +8,52 @@ import (
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
-// AddDuplicates adds counted duplicates to tasks, in id order; tasks purged
-// meanwhile are skipped. What it also keeps, a row a day and kind, is the longest
+// AddDuplicates adds what was counted to tasks, in id order, and keeps the first
+// duplicates one by one; tasks purged meanwhile are skipped. What it also keeps, a row a day and kind, is the longest
 // time between a first submit and a duplicate of it: what a retention has to
 // cover. Duplicates are written within a second of their coming.
-func AddDuplicates(ctx context.Context, db DBTX, ids []task.ID, counts []int64) error {
+func AddDuplicates(ctx context.Context, db DBTX, tallies []Tally, firsts []Submitted) error {
+	var spans []task.ID
+	ids, folded, refused := make([]task.ID, len(tallies)), make([]int64, len(tallies)), make([]int64, len(tallies))
+	for i, t := range tallies {
+		if ids[i], folded[i], refused[i] = t.ID, t.Folded, t.Refused; t.Folded > 0 {
+			spans = append(spans, t.ID)
+		}
+	}
+	var of []task.ID
+	var nths []int64
+	var ages []time.Duration
+	var cols [6][]string
+	for _, s := range firsts {
+		of, nths, ages = append(of, s.TaskID), append(nths, s.Nth), append(ages, s.Age)
+		for i, v := range []string{s.What, s.RequestID, s.Client, s.UserAgent, s.Actor, s.TraceID} {
+			cols[i] = append(cols[i], v)
+		}
+	}
 	_, err := db.Exec(ctx, `
-INSERT INTO onefold.task_duplicates AS d (task_id, count)
-SELECT q.id, q.n
-FROM unnest($1::uuid[], $2::bigint[]) AS q (id, n)
-JOIN onefold.tasks AS t ON t.id = q.id
-ORDER BY q.id
-ON CONFLICT (task_id) DO UPDATE
-SET count = d.count + excluded.count,
-    last_at = now()`, ids, counts)
+WITH q AS (
+    SELECT q.id, q.folded, q.refused
+    FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS q (id, folded, refused)
+    JOIN onefold.tasks AS t ON t.id = q.id
+), counted AS (
+    INSERT INTO onefold.task_duplicates AS d (task_id, count, refused)
+    SELECT q.id, q.folded, q.refused
+    FROM q
+    ORDER BY q.id
+    ON CONFLICT (task_id) DO UPDATE
+    SET count = d.count + excluded.count,
+        refused = d.refused + excluded.refused,
+        last_at = now()
+    RETURNING task_id, count, refused
+)
+INSERT INTO onefold.task_submits (task_id, at, what, request_id, client, user_agent, actor, trace_id)
+SELECT s.id, clock_timestamp() - s.age, s.what, s.request_id, s.client, s.user_agent, s.actor, s.trace_id
+FROM unnest($4::uuid[], $5::bigint[], $6::interval[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[])
+  AS s (id, nth, age, what, request_id, client, user_agent, actor, trace_id)
+JOIN q ON q.id = s.id
+JOIN counted AS c ON c.task_id = s.id
+WHERE CASE s.what WHEN 'refused' THEN c.refused - q.refused ELSE c.count - q.folded END + s.nth <= $13
+ORDER BY s.id`, ids, folded, refused, of, nths, ages, cols[0], cols[1], cols[2], cols[3], cols[4], cols[5], FirstSubmits)
 	if err != nil {
 		return fmt.Errorf("count duplicates: %w", err)
 	}
@@ -34,7 +66,7 @@ GROUP BY t.tenant, t.kind
 ORDER BY t.tenant, t.kind
 ON CONFLICT (day, tenant, kind) DO UPDATE
 SET longest = excluded.longest
-WHERE excluded.longest > s.longest`, ids)
+WHERE excluded.longest > s.longest`, spans)
 	if err != nil {
 		return fmt.Errorf("note the span of duplicates: %w", err)
 	}

@@ -199,6 +199,7 @@ type New struct {
 	Metadata      []byte
 	Effects       []byte
 	Input         []byte
+	Origin        string // JSON: who made it
 }
 
 // insertTasks takes the rows in key order: two groups that hold the same keys
@@ -209,21 +210,21 @@ const insertTasks = `
 WITH new AS (
     INSERT INTO onefold.tasks (id, tenant, kind, key, slot, dedupe, provider, priority, fingerprint,
         fingerprint_version, input_hash, config_hash, trace_id, parent_id, budget_id, budget_sends, occurred_at,
-        run_at, deadline, deadline_after, metadata, effects, input, batch_id, virtual_at, job_id)
+        run_at, deadline, deadline_after, metadata, effects, input, batch_id, virtual_at, origin, job_id)
     SELECT r.id, r.tenant, r.kind, r.key, r.slot, r.dedupe, r.provider, r.priority, r.fingerprint,
         r.fingerprint_version, r.input_hash, r.config_hash, r.trace_id, r.parent_id, r.budget_id, r.budget_sends,
         r.occurred_at, greatest(r.run_at, now()), coalesce(r.deadline, greatest(r.run_at, now()) + r.deadline_after),
         coalesce(r.deadline - now(), r.deadline_after), r.metadata, r.effects, r.input,
-        r.batch_id, r.virtual_at, nextval('onefold.river_job_id_seq')
+        r.batch_id, r.virtual_at, nullif(r.origin, ''), nextval('onefold.river_job_id_seq')
     FROM (
         SELECT *
         FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
             $8::smallint[], $9::bytea[], $10::smallint[], $11::bytea[], $12::text[], $13::text[], $14::uuid[],
             $15::text[], $16::integer[], $17::timestamptz[], $18::timestamptz[], $19::timestamptz[],
-            $20::interval[], $21::bytea[], $22::bytea[], $23::bytea[], $25::uuid[], $26::timestamptz[])
+            $20::interval[], $21::bytea[], $22::bytea[], $23::bytea[], $25::uuid[], $26::timestamptz[], $27::text[])
             AS u (id, tenant, kind, key, slot, dedupe, provider, priority, fingerprint, fingerprint_version,
                 input_hash, config_hash, trace_id, parent_id, budget_id, budget_sends, occurred_at, run_at, deadline,
-                deadline_after, metadata, effects, input, batch_id, virtual_at)
+                deadline_after, metadata, effects, input, batch_id, virtual_at, origin)
         ORDER BY u.tenant, u.kind, u.key, u.slot, u.id
     ) AS r
     ON CONFLICT DO NOTHING
@@ -262,7 +263,7 @@ func InsertTasks(ctx context.Context, db DBTX, news []*New) (map[task.ID]Inserte
 		occurred, runs, deadlines                               = make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n)
 		afters                                                  = make([]time.Duration, n)
 		virtuals                                                = make([]time.Time, n)
-		queues                                                  = make([]string, n)
+		queues, origins                                         = make([]string, n), make([]string, n)
 	)
 	for i, t := range news {
 		ids[i], tenants[i], kinds[i], keys[i], slots[i] = t.ID, t.Slot.Tenant, t.Slot.Kind, t.Slot.Key, t.Slot.Slot
@@ -273,13 +274,13 @@ func InsertTasks(ctx context.Context, db DBTX, news []*New) (map[task.ID]Inserte
 			sends[i] = &t.BudgetSends
 		}
 		occurred[i], runs[i], deadlines[i], afters[i] = t.OccurredAt, t.RunAt, t.Deadline, t.DeadlineAfter
-		metas[i], effects[i], inputs[i], batches[i] = t.Metadata, t.Effects, t.Input, t.Batch
+		metas[i], effects[i], inputs[i], batches[i], origins[i] = t.Metadata, t.Effects, t.Input, t.Batch, t.Origin
 		if virtuals[i] = t.Virtual; t.Virtual.IsZero() {
 			virtuals[i] = VirtualOrigin
 		}
 	}
 	rows, err := db.Query(ctx, insertTasks, ids, tenants, kinds, keys, slots, dedupes, providers, priorities, prints, versions,
-		inputHashes, hashes, traces, parents, budgets, sends, occurred, runs, deadlines, afters, metas, effects, inputs, queues, batches, virtuals)
+		inputHashes, hashes, traces, parents, budgets, sends, occurred, runs, deadlines, afters, metas, effects, inputs, queues, batches, virtuals, origins)
 	if err != nil {
 		return nil, fmt.Errorf("insert tasks: %w", err)
 	}

@@ -29,7 +29,9 @@ type Outcome struct {
 func (s *Service) Many(ctx context.Context, requests []Request) []Outcome {
 	out := make([]Outcome, len(requests))
 	news, kinds, at := []*store.New{}, []*config.Kind{}, []int{}
-	for i, r := range requests {
+	for i := range requests {
+		requests[i] = s.folded(requests[i])
+		r := requests[i]
 		n, kind, err := prepare(s.Kinds.Newest, r)
 		if err == nil {
 			err = s.checkNew(ctx, n, kind)

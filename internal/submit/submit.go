@@ -28,7 +28,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
-// Config is what a Service works with; all fields but Gates are required.
+// Config is what a Service works with; all fields but Gates and Salt are required.
 type Config struct {
 	Pool     *pgxpool.Pool
 	Kinds    *kinds.Book
@@ -37,6 +37,7 @@ type Config struct {
 	Log      *slog.Logger
 	Gates    *gate.Board // what operators stop; nil: nothing
 	Fair     *fair.Clock // gives tasks their places; nil: the order of submits
+	Salt     []byte      // folds callers' addresses; none: they are not kept
 }
 
 // Service serves the acts of callers and operators.
@@ -82,7 +83,7 @@ type Request struct {
 	RequestID string
 	Actor     string
 	// Source is what counts are kept by: the name of a webhook's source, "" for
-	// the API. Client folds the caller's address, UserAgent is what it says it is;
+	// the API. Client is the caller's address, which is folded before it is kept, UserAgent is what it says it is;
 	// both are for the timeline.
 	Source    string
 	Client    string
@@ -107,6 +108,7 @@ type Answer struct {
 // returns without an error the task is committed. A payload that differs from
 // the first one's is refused with key_reused and changes nothing.
 func (s *Service) Submit(ctx context.Context, r Request) (Answer, error) {
+	r = s.folded(r)
 	n, kind, err := prepare(s.Kinds.Newest, r)
 	if err != nil {
 		return Answer{}, err
@@ -137,16 +139,22 @@ func (s *Service) answer(ctx context.Context, r Request, n *store.New, kind *con
 	}
 	if !bytes.Equal(got.row.Fingerprint, n.Fingerprint[:]) {
 		s.dups.conflict(n, got.row.ID)
+		s.dups.add(got.row.ID, whatRefused, &r)
 		return Answer{}, s.failed(mismatch(ctx, s.Pool, got.row, n))
 	}
-	s.dups.add(got.row.ID)
 	if reopens(kind, got.row) && !keepsFailed(s.Gates, got.row) {
 		row, reopened, err := s.reopen(ctx, got.row, kind)
+		what := whatFolded
+		if reopened {
+			what = whatReopened
+		}
+		s.dups.add(got.row.ID, what, &r)
 		if err != nil {
 			return Answer{}, s.failed(err)
 		}
 		return Answer{Row: row, Reopened: reopened}, nil
 	}
+	s.dups.add(got.row.ID, whatFolded, &r)
 	return Answer{Row: got.row}, nil
 }
 
@@ -208,6 +216,7 @@ func row(r Request, p *submission.Parsed, kind *config.Kind, sums canon.Sums) *s
 		OccurredAt: p.OccurredAt, RunAt: p.RunAt, Deadline: p.Deadline, DeadlineAfter: kind.Deadline,
 		Metadata: p.Metadata, Effects: p.Effects, Input: p.Input,
 		Fingerprint: sums.Fingerprint, FingerprintV: canon.FingerprintVersion, InputHash: sums.Input,
+		Origin: r.origin(),
 	}
 	if r.ID != nil {
 		n.ID = *r.ID
