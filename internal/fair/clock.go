@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/onefold-dev/onefold/internal/store"
@@ -22,7 +23,8 @@ const (
 type Opts struct {
 	DB  store.DBTX
 	Log *slog.Logger
-	// Weight is that of a tenant; nil: all have DefaultWeight.
+	// Weight is that of a tenant; nil: as operators set it, DefaultWeight where they
+	// did not.
 	Weight func(tenant string) int
 }
 
@@ -34,6 +36,8 @@ type Clock struct {
 
 	mu     sync.Mutex
 	queues map[string]*queue // by provider
+
+	weights atomic.Pointer[map[string]int]
 }
 
 type queue struct {
@@ -55,6 +59,9 @@ func New(ctx context.Context, o Opts) (*Clock, error) {
 		return nil, err
 	}
 	c.reached(flows)
+	if err := c.weigh(ctx); err != nil {
+		return nil, err
+	}
 	_, err = c.serve(ctx)
 	return c, err
 }
@@ -82,11 +89,36 @@ func (c *Clock) queue(provider string) *queue {
 }
 
 func (c *Clock) own(f Flow) int64 {
-	w := DefaultWeight
+	return own(c.weight(f.Tenant), f.Batch)
+}
+
+func (c *Clock) weight(tenant string) int {
 	if c.Weight != nil {
-		w = c.Weight(f.Tenant)
+		return c.Weight(tenant)
 	}
-	return own(w, f.Batch)
+	set := c.weights.Load()
+	if set == nil {
+		return DefaultWeight
+	}
+	if w := (*set)[tenant]; w > 0 {
+		return w
+	}
+	if w := (*set)[store.AnyTenant]; w > 0 {
+		return w
+	}
+	return DefaultWeight
+}
+
+// weigh reads the weights that operators set.
+func (c *Clock) weigh(ctx context.Context) error {
+	if c.Weight != nil {
+		return nil
+	}
+	set, err := store.Weights(ctx, c.DB)
+	if err == nil {
+		c.weights.Store(&set)
+	}
+	return err
 }
 
 // Place gives out the next place of a flow.
@@ -183,6 +215,9 @@ func (c *Clock) busy() bool {
 // how far all have, and where each provider is. A process that dies before it
 // has left some of its places to be given out again, once.
 func (c *Clock) Exchange(ctx context.Context) error {
+	if err := c.weigh(ctx); err != nil {
+		return err
+	}
 	if err := store.FoldCharges(ctx, c.DB, mostCharges); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onefold-dev/onefold/internal/auth"
 	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/fair"
 	"github.com/onefold-dev/onefold/internal/job"
@@ -50,12 +51,12 @@ func fairly(t *testing.T, db *pgtest.DB, weights map[string]int) fairProcess {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	clock, err := fair.New(t.Context(), fair.Opts{DB: pool, Log: log, Weight: func(tenant string) int {
-		if w := weights[tenant]; w > 0 {
-			return w
+	for tenant, w := range weights {
+		if err := auth.SetWeight(t.Context(), pool, tenant, w, "test", ""); err != nil {
+			t.Fatal(err)
 		}
-		return fair.DefaultWeight
-	}})
+	}
+	clock, err := fair.New(t.Context(), fair.Opts{DB: pool, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
