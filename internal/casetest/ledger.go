@@ -125,8 +125,6 @@ var Claims = []Claim{
 // Later lists cases of built themes that no test can take yet, with what they
 // wait for. An entry goes as soon as its case is claimed.
 var Later = map[string]string{
-	"C023": "needs batches and sources",
-	"C274": "the whole suite through a transaction pooler: needs one",
 }
 
 func ids(list string) []string { return strings.Fields(list) }
