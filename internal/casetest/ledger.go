@@ -124,8 +124,7 @@ var Claims = []Claim{
 
 // Later lists cases of built themes that no test can take yet, with what they
 // wait for. An entry goes as soon as its case is claimed.
-var Later = map[string]string{
-}
+var Later = map[string]string{}
 
 func ids(list string) []string { return strings.Fields(list) }
 
