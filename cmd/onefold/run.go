@@ -40,21 +40,6 @@ type cli struct {
 	Compensate    compensateCmd    `cmd:"" group:"operate" help:"Undo what a task did, by a task of another kind; once, however often it is run."`
 	Usage         usageCmd         `cmd:"" group:"operate" help:"Report calls, tokens, cost, and what folded duplicates saved."`
 	Keys          keysCmd          `cmd:"" group:"operate" help:"API keys, directly on the database."`
-	Providers     providersCmd     `cmd:"" group:"operate" help:"Providers and their gates, directly on the database."`
-	Hold          holdCmd          `cmd:"" group:"operate" help:"Stop submits, claims or retries of a tenant, kind, provider or destination."`
-	Release       releaseCmd       `cmd:"" group:"operate" help:"Take a hold away."`
-	Holds         holdsCmd         `cmd:"" group:"operate" help:"List what operators stopped."`
-	Destinations  destinationsCmd  `cmd:"" group:"operate" help:"Where effects go: list, hold, release, directly on the database."`
-	Migrate       migrateCmd       `cmd:"" group:"operate" help:"Bring the database schema to the newest version."`
-	Doctor        doctorCmd        `cmd:"" group:"operate" help:"Look for what is wrong or soon will be, and say what to do."`
-	Config        configCmd        `cmd:"" group:"operate" help:"Work with onefold.yaml."`
-	Dev           devCmd           `cmd:"" group:"operate" help:"Run everything here, with a database of its own."`
-	Fakellm       fakellmCmd       `cmd:"" group:"operate" help:"Run a scripted model server for tests."`
-	Version       versionCmd       `cmd:"" group:"operate" help:"Print the version."`
-	Review        reviewCmd        `cmd:"" group:"operate" help:"What waits for a person: look, and decide."`
-	Audit         auditCmd         `cmd:"" group:"operate" help:"Look for what is there twice or missing, directly on the database."`
-	Usage         usageCmd         `cmd:"" group:"operate" help:"Report calls, tokens, cost, and what folded duplicates saved."`
-	Keys          keysCmd          `cmd:"" group:"operate" help:"API keys, directly on the database."`
 	Tenants       tenantsCmd       `cmd:"" group:"operate" help:"Tenants and the weights of their shares, directly on the database."`
 	Providers     providersCmd     `cmd:"" group:"operate" help:"Providers and their gates, directly on the database."`
 	Hold          holdCmd          `cmd:"" group:"operate" help:"Stop submits, claims or retries of a tenant, kind, provider or destination."`
