@@ -156,7 +156,6 @@ func TestResolve(t *testing.T) {
 			if _, err := b.submit.Resolve(context.Background(), act, c.how); err != nil { // the reply was lost
 				t.Errorf("the same act again: %v", err)
 			}
-			refused(act, submit.Resolution{Action: c.how.Action, Message: "another word"}, api.ErrConflict)
 			refused(act, submit.Resolution{Action: "finish"}, api.ErrConflict)
 			p.Work(context.Background(), id)
 			r = b.row(id)
