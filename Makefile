@@ -66,3 +66,7 @@ postgres:
 
 modules:
 	@go mod download
+
+.PHONY: alerts
+alerts: ## test the alert rules with promtool
+	scripts/test-alerts.sh
