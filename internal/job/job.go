@@ -105,7 +105,7 @@ func NewClient(o Opts) (*river.Client[pgx.Tx], error) {
 	river.AddWorker(workers, &effectWorker{handle: o.Effect, timeout: o.Timeout})
 	queues := make(map[string]river.QueueConfig, len(o.Queues))
 	for name, n := range o.Queues {
-		queues[name] = river.QueueConfig{MaxWorkers: n}
+		queues[name] = river.QueueConfig{MaxWorkers: min(n, river.QueueNumWorkersMax)}
 	}
 	if o.Rescue == 0 {
 		o.Rescue = o.Timeout + time.Hour
