@@ -241,3 +241,28 @@ func TestPlacesInTransactions(t *testing.T) {
 		t.Errorf("%d enqueued tasks come after what was submitted later", last)
 	}
 }
+
+// What waited for its time comes back at its task's own place, whether upkeep or
+// River's scheduler is first: at the time itself it would come last of all.
+func TestDueAtItsPlace(t *testing.T) {
+	t.Parallel()
+	p := fairly(t, pgtest.New(t), nil)
+	p.many(t, "early", "e", 2, false)
+	p.many(t, "flood", "f", 100, false)
+	p.exec(t, `INSERT INTO onefold.river_queue (name) VALUES ('p-p')`)
+	p.exec(t, `
+UPDATE onefold.river_job AS j
+SET state = CASE WHEN t.key = 'e-0' THEN 'scheduled' ELSE 'available' END::onefold.river_job_state, scheduled_at = now() - interval '1 s'
+FROM onefold.tasks AS t
+WHERE t.job_id = j.id AND t.tenant = 'early'`)
+	queues, err := store.DueWakes(t.Context(), p.pool, 100)
+	if err != nil || len(queues) != 1 || queues[0] != "p-p" {
+		t.Fatalf("got %v, %v", queues, err)
+	}
+	if got := p.fetch(t, 4); got[0] != "early" && got[1] != "early" {
+		t.Errorf("the first claims are %v", got)
+	}
+	if n := p.count(t, `SELECT count(*) FROM onefold.river_job WHERE state <> 'available' OR scheduled_at > '2001-01-01'`); n != 0 {
+		t.Errorf("%d wake-ups are not at their places", n)
+	}
+}
