@@ -35,6 +35,7 @@ var Built = map[string]Level{
 	"lifecycle":         Whole,
 	"postgres_fault":    Whole,
 	"webhook_in":        Whole,
+	"log_leak":          Whole,
 	"batch":             Whole,
 	"upstream_status":   Whole,
 	"finish_reason":     Whole,
@@ -86,6 +87,7 @@ var Claims = []Claim{
 	{Test: "e2e.TestRaceCases", Level: Whole, Cases: ids("C024 C025 C027")},
 	{Test: "e2e.TestThroughPooler", Level: Whole, Cases: ids("C274")},
 	{Test: "e2e.TestDeadKey", Level: Whole, Cases: ids("C023")},
+	{Test: "e2e/seeing.TestLogLeakCases", Level: Whole, Cases: ids("C277 C278 C279 C280")},
 	{Test: "e2e.TestReplyLost", Level: Whole, Cases: ids("C022")},
 	{Test: "e2e.TestUpstreamCases", Level: Whole, Cases: ids("C061 C062 C065 C066 C068 C069 C076 C078")}, // storage
 	{Test: "e2e.TestTransportCases", Level: Whole, Cases: ids("C167 C168 C169 C171 C172 C173")},          // C170 needs a name server of the process's own
