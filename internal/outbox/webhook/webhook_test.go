@@ -1,6 +1,8 @@
 package webhook_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -233,6 +235,31 @@ func TestRetryAfterAndExcerpt(t *testing.T) {
 	out := newSender(t, nil).Send(t.Context(), to(url, whsec))
 	if out.Class != outbox.Answered || out.Status != 429 || out.RetryAfter != 2*time.Minute || len(out.Reply) != outbox.MaxReply {
 		t.Errorf("got %s %d after %s with %d bytes, want answered 429 after 2m with %d", out.Class, out.Status, out.RetryAfter, len(out.Reply), outbox.MaxReply)
+	}
+}
+
+// A reply that would unpack to a gigabyte is never unpacked: its first bytes are kept as they came.
+func TestBombIsNotUnpacked(t *testing.T) {
+	t.Parallel()
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	for block := make([]byte, 1<<20); bomb.Len() < 4*outbox.MaxReply; {
+		if _, err := z.Write(block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var asked atomic.Value
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(strings.Join(r.Header.Values("Accept-Encoding"), ","))
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(bomb.Bytes())
+	})
+	out := newSender(t, nil).Send(t.Context(), to(url, whsec))
+	if out.Class != outbox.Answered || out.Status != 200 || !bytes.Equal(out.Reply, bomb.Bytes()[:outbox.MaxReply]) {
+		t.Errorf("got %s %d with %d bytes, want 200 with the first %d as they were sent", out.Class, out.Status, len(out.Reply), outbox.MaxReply)
+	}
+	if got := asked.Load(); strings.Contains(got.(string), "gzip") {
+		t.Errorf("the delivery asks for %q", got)
 	}
 }
 
