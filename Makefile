@@ -68,5 +68,5 @@ modules:
 	@go mod download
 
 .PHONY: alerts
-alerts: ## test the alert rules with promtool
+alerts: ## Test the alert rules with promtool
 	scripts/test-alerts.sh
