@@ -210,7 +210,13 @@ func (g *Group[Q, R]) serve(batch []*waiting[Q, R]) {
 	}
 }
 
-const retries = 10
+// A flush that Postgres rolls back for a deadlock or a serialization failure is
+// tried again so often, after pauses that grow to maxPause: two or three seconds
+// in all, far more than any conflict of ours lasts.
+const (
+	retries  = 50
+	maxPause = 100 * time.Millisecond
+)
 
 func (g *Group[Q, R]) once(batch []*waiting[Q, R]) error {
 	requests := make([]Q, len(batch))
@@ -228,7 +234,7 @@ func (g *Group[Q, R]) once(batch []*waiting[Q, R]) error {
 		if try == retries || !store.Retryable(err) {
 			return err
 		}
-		time.Sleep(time.Duration(rand.Int64N(int64(try+1) * int64(5*time.Millisecond))))
+		time.Sleep(rand.N(min(time.Duration(try+1)*5*time.Millisecond, maxPause)))
 	}
 }
 

@@ -115,11 +115,12 @@ func (s *Server) caller(x *exchange, err error) *api.Error {
 	return api.Errorf(api.CodeInternal, "an internal error happened; the log has it under this request's id")
 }
 
-// away says whether err comes from the database being away or too busy.
+// away says whether err comes from the database being away or too busy, or
+// rolling back for a conflict.
 func away(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
-		return store.Away(err)
+		return store.Away(err) || store.Retryable(err)
 	}
 	var connect *pgconn.ConnectError
 	var network net.Error

@@ -327,8 +327,8 @@ func refusal(err error) bool {
 	return errors.As(err, &e)
 }
 
-// failed turns a database that is away into the caller's "try again"; all else
-// stays internal.
+// failed turns a database that is away, or that rolls back for conflicts however
+// often it is asked, into the caller's "try again"; all else stays internal.
 func (s *Service) failed(err error) error {
 	var e *api.Error
 	if errors.As(err, &e) || errors.Is(err, context.Canceled) {
@@ -337,6 +337,10 @@ func (s *Service) failed(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, group.ErrClosed) || store.Away(err) {
 		s.Log.Warn("database away", "error", err)
 		return api.Errorf(api.CodeUnavailable, "the database cannot be reached").WithRetryAfter(2 * time.Second)
+	}
+	if store.Retryable(err) {
+		s.Log.Warn("conflicts without end", "error", err)
+		return api.Errorf(api.CodeUnavailable, "the database rolled this back again and again, for conflicts with others").WithRetryAfter(2 * time.Second)
 	}
 	return err
 }
