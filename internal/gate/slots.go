@@ -21,6 +21,9 @@ type slots struct {
 }
 
 func (s *slots) acquire(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err // also where there is room: whoever enters again and again would never hear of its end
+	}
 	s.mu.Lock()
 	if s.used < s.share && len(s.waiters) == 0 {
 		s.used++

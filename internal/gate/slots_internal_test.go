@@ -1,6 +1,8 @@
 package gate
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,5 +44,16 @@ func TestDivide(t *testing.T) {
 	}
 	if diff := cmp.Diff(divide(10, []int{2, 10, 10}, 2), []int{2, 4, 4}); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Whose context has ended gets no place, although there is one.
+func TestEndedContextGetsNoPlace(t *testing.T) {
+	t.Parallel()
+	s := &slots{limit: 1, share: 1, kick: func() {}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.acquire(ctx); !errors.Is(err, context.Canceled) || s.used != 0 {
+		t.Errorf("got %v with %d in use, want %v and none", err, s.used, context.Canceled)
 	}
 }
