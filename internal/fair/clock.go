@@ -36,6 +36,11 @@ type Clock struct {
 
 	mu     sync.Mutex
 	queues map[string]*queue // by provider
+	// Places are given out in turns, so that they are told to others only when
+	// their tasks are there to be seen: those of the other turn, once none of its
+	// insertions is under way.
+	turn      int
+	inserting [2]int
 
 	weights atomic.Pointer[map[string]int]
 }
@@ -130,7 +135,7 @@ func (c *Clock) Place(f Flow) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q, l := c.lane(f)
-	return at(l.take(q.now, each, f.Priority))
+	return at(l.take(c.turn, q.now, each, f.Priority))
 }
 
 // PlaceAll gives each new task that has none its place, in their order. One that
@@ -140,6 +145,25 @@ func (c *Clock) PlaceAll(news []*store.New) {
 		if n.Virtual.IsZero() {
 			n.Virtual = c.Place(Of(n))
 		}
+	}
+}
+
+// Insert is PlaceAll for whoever can say when the insertion has ended, one way or
+// another. Until then nobody takes the places for ones that were served, however
+// empty the queue looks: whoever came next would be put behind all of them.
+func (c *Clock) Insert(news []*store.New) (ended func()) {
+	if c == nil {
+		return func() {}
+	}
+	c.mu.Lock()
+	turn := c.turn
+	c.inserting[turn]++
+	c.mu.Unlock()
+	c.PlaceAll(news)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.inserting[turn]--
 	}
 }
 
@@ -171,7 +195,7 @@ func (c *Clock) Resumed(provider, tenant string, n int) {
 	defer c.mu.Unlock()
 	q, l := c.lane(f)
 	for range n {
-		l.take(q.now, each, resumed)
+		l.take(c.turn, q.now, each, resumed)
 	}
 }
 
@@ -203,7 +227,7 @@ func (c *Clock) busy() bool {
 	defer c.mu.Unlock()
 	for _, q := range c.queues {
 		for _, l := range q.lanes {
-			if l.width != [classes]int64{} {
+			if l.given != [2][classes]span{} {
 				return true
 			}
 		}
@@ -238,23 +262,44 @@ func (c *Clock) Exchange(ctx context.Context) error {
 	return err
 }
 
-// told takes what this process has to tell.
+// told takes what this process has to tell: what was given out before the last
+// exchange and is inserted, and, if nothing is being inserted, all.
 func (c *Clock) told() (all []store.Advance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for provider, q := range c.queues {
-		for k, l := range q.lanes {
-			for class := range int16(resumed) {
-				if l.width[class] > 0 {
-					f := Flow{Provider: provider, Tenant: k.tenant, Batch: k.batch, Priority: class}
-					all = append(all, store.Advance{Flow: f, From: l.from[class], Width: l.width[class], Finish: l.finish[class]})
-					l.width[class] = 0
-				}
-			}
-			l.width[resumed] = 0 // of concern to this process alone
+	sum := map[Flow]*span{}
+	for range 2 {
+		before := 1 - c.turn
+		if c.inserting[before] > 0 {
+			break
 		}
+		c.collect(before, sum)
+		c.turn = before
+	}
+	for f, s := range sum {
+		all = append(all, store.Advance{Flow: f, From: s.from, Width: s.width, Finish: s.finish})
 	}
 	return all
+}
+
+// collect moves what was given out in a turn to sum.
+func (c *Clock) collect(turn int, sum map[Flow]*span) {
+	for provider, q := range c.queues {
+		for k, l := range q.lanes {
+			given := &l.given[turn]
+			for class := range int16(resumed) { // that one is of concern to this process alone
+				if given[class].width == 0 {
+					continue
+				}
+				f := Flow{Provider: provider, Tenant: k.tenant, Batch: k.batch, Priority: class}
+				if sum[f] == nil {
+					sum[f] = &span{}
+				}
+				sum[f].add(given[class])
+			}
+			*given = [classes]span{}
+		}
+	}
 }
 
 func (c *Clock) untold(all []store.Advance) {
@@ -262,8 +307,7 @@ func (c *Clock) untold(all []store.Advance) {
 	defer c.mu.Unlock()
 	for _, a := range all {
 		_, l := c.lane(a.Flow)
-		l.width[a.Priority] += a.Width
-		l.from[a.Priority] = a.From
+		l.given[1-c.turn][a.Priority].add(span{a.From, a.Width, a.Finish})
 	}
 }
 
@@ -274,7 +318,7 @@ func (c *Clock) reached(flows []store.Reached) {
 	defer c.mu.Unlock()
 	for _, r := range flows {
 		_, l := c.lane(r.Flow)
-		l.finish[r.Priority] = max(l.finish[r.Priority], r.Finish+l.width[r.Priority])
+		l.finish[r.Priority] = max(l.finish[r.Priority], r.Finish+l.untold(r.Priority))
 	}
 }
 

@@ -65,8 +65,25 @@ func share(class int16) int64 {
 // lane is one tenant's traffic of one sort at one provider.
 type lane struct {
 	finish [classes]int64
-	width  [classes]int64 // given out since the last exchange,
-	from   [classes]int64 // beginning here
+	given  [2][classes]span // not told to the others yet, by turn of the clock
+}
+
+// span is places given out one after the other; it has no width where there are none.
+type span struct{ from, width, finish int64 }
+
+func (s *span) add(o span) {
+	switch {
+	case o.width == 0:
+	case s.width == 0:
+		*s = o
+	default:
+		*s = span{min(s.from, o.from), s.width + o.width, max(s.finish, o.finish)}
+	}
+}
+
+// untold is the width of what a class was given and the others do not know of.
+func (l *lane) untold(class int16) int64 {
+	return l.given[0][class].width + l.given[1][class].width
 }
 
 // step is the distance of two places of a class at virtual time now: the
@@ -87,13 +104,10 @@ func (l *lane) next(now, own int64, class int16) (start, step int64) {
 }
 
 // take gives out the next place of a class.
-func (l *lane) take(now, own int64, class int16) (start int64) {
+func (l *lane) take(turn int, now, own int64, class int16) (start int64) {
 	start, step := l.next(now, own, class)
-	if l.width[class] == 0 {
-		l.from[class] = start
-	}
 	l.finish[class] = start + step
-	l.width[class] += step
+	l.given[turn][class].add(span{start, step, start + step})
 	return start
 }
 

@@ -171,6 +171,46 @@ func TestFloodDelaysNobody(t *testing.T) {
 	}
 }
 
+// A flood whose insertion has not been committed is not one that was served:
+// the queue is empty, and yet the next tenant's first task comes before it,
+// through any process.
+func TestFloodBeingInserted(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	here, there := fairly(t, db, nil), fairly(t, db, nil)
+	task := func(tenant string) *store.New {
+		return &store.New{Provider: "p", Slot: store.Slot{Tenant: tenant}, Priority: 4}
+	}
+	flood := make([]*store.New, 500)
+	for i := range flood {
+		flood[i] = task("flood")
+	}
+	exchange := func() {
+		for range 3 {
+			here.exchange(t)
+			there.exchange(t)
+		}
+	}
+	ended := here.clock.Insert(flood)
+	exchange()
+	for _, p := range []fairProcess{here, there} {
+		next := task("next")
+		p.clock.PlaceAll([]*store.New{next})
+		if !next.Virtual.Before(flood[3].Virtual) {
+			t.Errorf("the next tenant's place is %v, the flood's are from %v to %v", next.Virtual, flood[0].Virtual, flood[499].Virtual)
+		}
+	}
+	ended()
+	exchange()
+	for _, p := range []fairProcess{here, there} {
+		later := task("later")
+		p.clock.PlaceAll([]*store.New{later})
+		if later.Virtual.Before(flood[499].Virtual) {
+			t.Errorf("after all was served a place is %v, before %v", later.Virtual, flood[499].Virtual)
+		}
+	}
+}
+
 // Three tenants with weights 1:2:4 and a full backlog each get places 1:2:4, in
 // every stretch of the queue.
 func TestWeightsOverAFullBacklog(t *testing.T) {

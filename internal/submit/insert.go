@@ -104,7 +104,7 @@ func (s *Service) insertOpen(ctx context.Context, news []*store.New, open []int,
 // a row that is gone again.
 func (s *Service) insertOnce(ctx context.Context, news []*store.New, open []int, expired []task.ID, out []landed, resolving bool) (left []int, err error) {
 	first, members := fold(news, open)
-	s.Fair.PlaceAll(first)
+	defer s.Fair.Insert(first)()
 	var results map[int]landed
 	conn, err := s.Pool.Acquire(ctx)
 	if err != nil {
