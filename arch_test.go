@@ -38,7 +38,7 @@ var rules = []rule{
 	// Public. Whoever imports these gets nothing else of ours into the build.
 	{"api", nil, "the wire types are for every caller: standard library only, see TestAPIStandardLibraryOnly"},
 	{"client", nil, "callers outside link the client: wire types only"},
-	{"client/clienttest", []string{"client", "internal/canon", "internal/submission"}, "a fake that judges keys and payloads by other code than the server's would teach users another contract"},
+	{"client/clienttest", []string{"client", "internal/canon", "internal/submission", "internal/batchfile"}, "a fake that judges keys and payloads by other code than the server's would teach users another contract"},
 	{"client/*", []string{"client"}, "helpers of the client, for callers outside"},
 	{"enqueue", []string{"internal/submit", "internal/store", "internal/config", "internal/kinds"}, "a submit inside the caller's transaction goes through the one submit there is"},
 
@@ -46,6 +46,7 @@ var rules = []rule{
 	{"internal/task", []string{"api"}, "the domain has no I/O; it shares state names with the wire"},
 	{"internal/canon", []string{"api"}, "pure functions on bytes; errors carry wire codes"},
 	{"internal/submission", []string{"api", "internal/canon"}, "what a submit may say, for all that take one"},
+	{"internal/batchfile", []string{"api", "internal/canon", "internal/submission"}, "what a batch's file says, for all that take one"},
 	{"internal/telemetry", []string{"api"}, "logging must be usable by all"},
 	{"internal/failpoint", nil, "crash points stand in all packages that promise something"},
 
@@ -78,7 +79,7 @@ var rules = []rule{
 	{"internal/audit", []string{"internal/store", "internal/config"}, "looks at rows and changes nothing"},
 	{"internal/diagnose", nil, "judges what is on the wire; reads nothing itself"},
 	{"internal/wait", []string{"internal/store"}, "waiting only reads"},
-	{"internal/batch", []string{"internal/submit", "internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds"}, "a batch is many submits"},
+	{"internal/batch", []string{"internal/submit", "internal/batchfile", "internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds"}, "a batch is many submits"},
 	{"internal/ingest", []string{"internal/submit", "internal/store", "internal/group", "internal/config", "internal/kinds", "internal/seal"}, "a webhook becomes a submit"},
 
 	// What people and programs talk to.

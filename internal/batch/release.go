@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/batchfile"
 	"github.com/onefold-dev/onefold/internal/failpoint"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submit"
@@ -33,7 +34,7 @@ func (s *Service) release(ctx context.Context, tx pgx.Tx, b *store.Batch) (queue
 		b.Released = b.LastLine
 		return nil, nil
 	}
-	r := &releasing{s: s, tx: tx, b: b, form: form{name: b.Form, batchKey: b.Key, kind: b.Kind}}
+	r := &releasing{s: s, tx: tx, b: b, form: batchfile.Form{Name: b.Form, BatchKey: b.Key, Kind: b.Kind}}
 	for _, l := range lines {
 		if _, ok := s.Kinds.Newest(l.Kind); !ok {
 			// Its configuration is younger or older than this process's: another
@@ -67,7 +68,7 @@ type releasing struct {
 	s    *Service
 	tx   pgx.Tx
 	b    *store.Batch
-	form form
+	form batchfile.Form
 
 	fresh    []store.Line // to be submitted, with requests beside
 	requests []submit.Request
@@ -86,7 +87,7 @@ func (r *releasing) sort(l store.Line) {
 		}
 		return
 	}
-	_, q, bad, refuse := r.form.read(line{number: int(l.Number), text: l.Body, ended: true})
+	_, wish, bad, refuse := r.form.Read(batchfile.Line{Number: int(l.Number), Text: l.Body, Ended: true})
 	if refuse != nil {
 		bad = asError(refuse)
 	}
@@ -94,7 +95,8 @@ func (r *releasing) sort(l store.Line) {
 		r.refuse(l, bad)
 		return
 	}
-	q.Tenant, q.ID, q.Batch, q.Before, q.TraceID, q.Actor = r.b.Tenant, &l.TaskID, &r.b.ID, r.b.Deadline, r.b.TraceID, "batch"
+	q := asked(wish, r.b.Tenant)
+	q.ID, q.Batch, q.Before, q.TraceID, q.Actor = &l.TaskID, &r.b.ID, r.b.Deadline, r.b.TraceID, "batch"
 	r.fresh, r.requests = append(r.fresh, l), append(r.requests, q)
 }
 

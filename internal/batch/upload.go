@@ -13,8 +13,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onefold-dev/onefold/api"
+	"github.com/onefold-dev/onefold/internal/batchfile"
 	"github.com/onefold-dev/onefold/internal/failpoint"
 	"github.com/onefold-dev/onefold/internal/store"
+	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/submit"
 	"github.com/onefold-dev/onefold/internal/task"
 )
@@ -67,7 +69,7 @@ func (s *Service) check(ctx context.Context, u *Upload) error {
 			return err
 		}
 		if !may {
-			return api.Errorf(api.CodeInvalidParam, "there is no destination %q that this tenant may use", printable(o.Webhook)).WithField("webhook").
+			return api.Errorf(api.CodeInvalidParam, "there is no destination %q that this tenant may use", submission.Printable(o.Webhook)).WithField("webhook").
 				WithFix("Name a destination whose tenants include yours.")
 		}
 	}
@@ -76,7 +78,7 @@ func (s *Service) check(ctx context.Context, u *Upload) error {
 
 func (s *Service) known(kind string) error {
 	if _, ok := s.Kinds.Newest(kind); !ok {
-		return api.Errorf(api.CodeUnknownKind, "there is no kind %q", printable(kind)).WithField("kind")
+		return api.Errorf(api.CodeUnknownKind, "there is no kind %q", submission.Printable(kind)).WithField("kind")
 	}
 	return nil
 }
@@ -111,8 +113,8 @@ func (s *Service) Upload(ctx context.Context, up Upload) (b *store.Batch, create
 	if err := s.check(ctx, &up); err != nil {
 		return nil, false, err
 	}
-	u := &upload{s: s, Upload: up, me: task.NewToken(), options: up.Options.hash(), in: newReader(up.Body)}
-	u.form = form{batchKey: up.Key, kind: up.Options.Kind}
+	u := &upload{s: s, Upload: up, me: task.NewToken(), options: up.Options.hash(), in: batchfile.NewReader(up.Body)}
+	u.form = batchfile.Form{BatchKey: up.Key, Kind: up.Options.Kind}
 	if err := u.look(ctx); err != nil {
 		return nil, false, s.failed(err)
 	}
@@ -133,8 +135,8 @@ type upload struct {
 	s       *Service
 	me      task.ID
 	options []byte
-	in      *reader
-	form    form
+	in      *batchfile.Reader
+	form    batchfile.Form
 
 	chunk   int32 // of the next chunk
 	last    []byte
@@ -156,12 +158,12 @@ func (u *upload) look(ctx context.Context) error {
 func (u *upload) stage(ctx context.Context) error {
 	var c chunk
 	for {
-		sofar, prefix := u.in.bytes, u.in.prefix()
-		l, err := u.in.next()
+		sofar, prefix := u.in.Bytes(), u.in.Prefix()
+		l, err := u.in.Next()
 		if err != nil && !errors.Is(err, io.EOF) {
 			return &brokenBody{err}
 		}
-		if errors.Is(err, io.EOF) || c.full(len(l.text)) {
+		if errors.Is(err, io.EOF) || c.full(len(l.Text)) {
 			c.bytes, c.prefix = sofar, prefix
 			if err := u.send(ctx, &c); err != nil {
 				return err
@@ -186,26 +188,25 @@ func (e *brokenBody) Error() string { return "read the file: " + e.err.Error() }
 func (e *brokenBody) Unwrap() error { return e.err }
 
 // add reads a line into the chunk.
-func (u *upload) add(ctx context.Context, c *chunk, l line) error {
-	if u.form.name == "" {
-		name, ok := formOf(l.text)
+func (u *upload) add(ctx context.Context, c *chunk, l batchfile.Line) error {
+	if u.form.Name == "" {
+		name, ok := batchfile.FormOf(l.Text)
 		if !ok {
 			name = "" // no object yet: the next line tells
 		}
-		if u.form.name = name; name == api.FormOpenAI {
-			if err := u.s.known(u.form.kind); err != nil {
+		if u.form.Name = name; name == api.FormOpenAI {
+			if err := u.s.known(u.form.Kind); err != nil {
 				return err
 			}
 		}
 	}
-	id, r, bad, err := u.form.read(l)
+	id, r, bad, err := u.form.Read(l)
 	if err != nil {
 		return err
 	}
-	st := store.Line{Number: int32(l.number), LineID: id, TaskID: task.NewID(), State: lineOpen, Body: bytes.Clone(l.text)}
+	st := store.Line{Number: int32(l.Number), LineID: id, TaskID: task.NewID(), State: lineOpen, Body: bytes.Clone(l.Text)}
 	if bad == nil {
-		r.Tenant = u.Tenant
-		st.Kind, err = submit.Check(ctx, u.s.Submit.Rules(), r)
+		st.Kind, err = submit.Check(ctx, u.s.Submit.Rules(), asked(r, u.Tenant))
 		if err != nil {
 			if bad = asError(err); bad.Code == api.CodeInternal {
 				return err
@@ -216,8 +217,21 @@ func (u *upload) add(ctx context.Context, c *chunk, l line) error {
 		st.State, st.Body = lineInvalid, nil
 		st.Code, st.Message, st.Field = string(bad.Code), bad.Message, bad.Field
 	}
-	c.add(st, len(l.text))
+	c.add(st, len(l.Text))
 	return nil
+}
+
+// asked is what a line asks for, for a tenant.
+func asked(l batchfile.Submit, tenant string) submit.Request {
+	return submit.Request{Tenant: tenant, Key: l.Key, KeySent: !l.Keyed, Keyed: l.Keyed, Body: l.Body}
+}
+
+func asError(err error) *api.Error {
+	var e *api.Error
+	if !errors.As(err, &e) {
+		return api.Errorf(api.CodeInternal, "the line could not be read")
+	}
+	return e
 }
 
 // send stages a chunk, or finds that it is staged, or that the batch has started
@@ -337,10 +351,10 @@ func (u *upload) lock(ctx context.Context, tx pgx.Tx, first bool) (*store.Batch,
 func past(b *store.Batch) bool { return b.ExpiresAt != nil && !b.ExpiresAt.After(b.Now) }
 
 func (u *upload) formName() api.BatchForm {
-	if u.form.name == "" {
+	if u.form.Name == "" {
 		return api.FormOnefold
 	}
-	return u.form.name
+	return u.form.Name
 }
 
 // mine says whether this upload is the one to go on: it did so far, or the one
@@ -384,7 +398,7 @@ func (u *upload) twice(ctx context.Context, tx pgx.Tx, b *store.Batch, c *chunk,
 			return err
 		}
 		name := "custom_id"
-		if u.form.name == api.FormOnefold {
+		if u.form.Name == api.FormOnefold {
 			name = "key"
 		}
 		e := api.Errorf(api.CodeDuplicateID, "line %d has the %s of line %d", number, name, first).WithLine(int(number)).WithField(name)
@@ -421,7 +435,7 @@ func restarted() error {
 
 // finish lets a staged file run, or compares it with the batch that has started.
 func (u *upload) finish(ctx context.Context) (b *store.Batch, err error) {
-	if u.in.lines == 0 {
+	if u.in.Lines() == 0 {
 		return nil, api.Errorf(api.CodeEmptyBatch, "the file holds no line")
 	}
 	err = u.until(ctx, func(ctx context.Context) (done bool, err error) {
@@ -434,7 +448,7 @@ func (u *upload) finish(ctx context.Context) (b *store.Batch, err error) {
 // finishOnce is one transaction: the batch starts. Before its commit nothing
 // runs, after it everything will.
 func (u *upload) finishOnce(ctx context.Context) (b *store.Batch, done bool, err error) {
-	sum := fingerprint(u.options, u.in.prefix())
+	sum := fingerprint(u.options, u.in.Prefix())
 	err = pgx.BeginTxFunc(ctx, u.s.Pool, store.ReadCommitted, func(tx pgx.Tx) (err error) {
 		if b, err = store.LockBatchByKey(ctx, tx, u.Tenant, u.Key); err != nil {
 			return err
@@ -451,7 +465,7 @@ func (u *upload) finishOnce(ctx context.Context) (b *store.Batch, done bool, err
 		case !u.mine(b):
 			return nil
 		}
-		if err := store.StartBatch(ctx, tx, b.ID, u.me, u.in.bytes, sum); err != nil {
+		if err := store.StartBatch(ctx, tx, b.ID, u.me, u.in.Bytes(), sum); err != nil {
 			return err
 		}
 		if b, err = store.LockBatch(ctx, tx, b.ID, false); err != nil {

@@ -1,4 +1,6 @@
-package batch
+// Package batchfile decides what a batch's file says: which lines it has, what
+// the id of each is, and which submit it asks for.
+package batchfile
 
 import (
 	"bufio"
@@ -9,20 +11,19 @@ import (
 	"io"
 
 	"github.com/onefold-dev/onefold/api"
-	"github.com/onefold-dev/onefold/internal/store"
 )
 
-// line is one line of a file that is not blank.
-type line struct {
-	number int    // in the file, blank lines counted, from 1
-	text   []byte // without its end; valid until the next line is read
-	ended  bool   // a line end followed; only the last line can be without
+// Line is one line of a file that is not blank.
+type Line struct {
+	Number int    // in the file, blank lines counted, from 1
+	Text   []byte // without its end; valid until the next line is read
+	Ended  bool   // a line end followed; only the last line can be without
 }
 
-// reader splits a file into lines. LF ends a line and one CR before it is
+// Reader splits a file into lines. LF ends a line and one CR before it is
 // dropped; a byte order mark at the start is dropped; a line of white space is
 // no line. It holds one line in memory, and never more than the limits allow.
-type reader struct {
+type Reader struct {
 	limits
 	in    *bufio.Reader
 	sum   hash.Hash // over the bytes read so far, ends of lines included
@@ -38,8 +39,9 @@ type limits struct {
 	maxBytes          int64
 }
 
-func newReader(r io.Reader) *reader {
-	return &reader{
+// NewReader reads a file that is not compressed.
+func NewReader(r io.Reader) *Reader {
+	return &Reader{
 		limits: limits{maxLines: api.MaxBatchLines, maxLine: api.MaxBatchLine, maxBytes: api.MaxBatchBytes},
 		in:     bufio.NewReaderSize(r, 64<<10), sum: sha256.New(),
 	}
@@ -54,16 +56,16 @@ var (
 	blank = " \t\r\v\f"
 )
 
-// next reads the next line; io.EOF when there is none. An *api.Error says that
+// Next reads the next line; io.EOF when there is none. An *api.Error says that
 // the file is beyond a limit.
-func (r *reader) next() (line, error) {
+func (r *Reader) Next() (Line, error) {
 	for {
 		ended, err := r.read()
 		if err != nil && (!errors.Is(err, io.EOF) || len(r.buf) == 0) {
-			return line{}, err
+			return Line{}, err
 		}
 		if r.line++; r.line > blanks*r.maxLines {
-			return line{}, r.tooLarge("the file has more than %d lines, blank ones counted", blanks*r.maxLines)
+			return Line{}, r.tooLarge("the file has more than %d lines, blank ones counted", blanks*r.maxLines)
 		}
 		text := r.buf
 		if r.line == 1 {
@@ -74,17 +76,17 @@ func (r *reader) next() (line, error) {
 			continue
 		}
 		if len(text) > r.maxLine {
-			return line{}, r.tooLarge("line %d is longer than %d bytes", r.line, r.maxLine)
+			return Line{}, r.tooLarge("line %d is longer than %d bytes", r.line, r.maxLine)
 		}
 		if r.lines++; r.lines > r.maxLines {
-			return line{}, r.tooLarge("the file has more than %d lines", r.maxLines)
+			return Line{}, r.tooLarge("the file has more than %d lines", r.maxLines)
 		}
-		return line{number: r.line, text: text, ended: ended}, nil
+		return Line{Number: r.line, Text: text, Ended: ended}, nil
 	}
 }
 
 // read fills buf with the bytes up to the next line end, that included.
-func (r *reader) read() (ended bool, err error) {
+func (r *Reader) read() (ended bool, err error) {
 	r.buf = r.buf[:0]
 	for {
 		part, err := r.in.ReadSlice('\n')
@@ -105,40 +107,16 @@ func (r *reader) read() (ended bool, err error) {
 	}
 }
 
-func (r *reader) tooLarge(format string, args ...any) error {
+func (r *Reader) tooLarge(format string, args ...any) error {
 	return api.Errorf(api.CodeTooLarge, format, args...).WithLine(r.line).
 		WithFix("Split the file. A batch takes up to %d lines, %d bytes in all and %d bytes a line.", r.maxLines, r.maxBytes, r.maxLine)
 }
 
-// prefix is the hash of all that was read so far.
-func (r *reader) prefix() []byte { return r.sum.Sum(nil) }
+// Prefix is the SHA-256 of all that was read so far.
+func (r *Reader) Prefix() []byte { return r.sum.Sum(nil) }
 
-// Limits of a chunk. They follow from the file alone, so that two uploads of one
-// file cut it in the same places.
-const (
-	chunkLines = 1000
-	chunkBytes = 4 << 20
-)
+// Bytes is how many bytes were read so far.
+func (r *Reader) Bytes() int64 { return r.bytes }
 
-// chunk is what is staged in one transaction.
-type chunk struct {
-	index  int32
-	lines  []store.Line
-	size   int
-	bytes  int64  // of the file up to the end of its last line
-	prefix []byte // hash of these
-}
-
-// full says whether a line of n bytes goes into the next chunk.
-func (c *chunk) full(n int) bool {
-	return len(c.lines) == chunkLines || len(c.lines) > 0 && c.size+n > chunkBytes
-}
-
-func (c *chunk) add(l store.Line, n int) {
-	c.lines, c.size = append(c.lines, l), c.size+n
-}
-
-func (c *chunk) reset() {
-	clear(c.lines)
-	c.lines, c.size = c.lines[:0], 0
-}
+// Lines is how many lines were read so far, blank ones apart.
+func (r *Reader) Lines() int { return r.lines }

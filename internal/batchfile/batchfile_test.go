@@ -1,4 +1,4 @@
-package batch
+package batchfile
 
 import (
 	"bytes"
@@ -15,11 +15,11 @@ import (
 	"github.com/onefold-dev/onefold/api"
 )
 
-func readAll(t *testing.T, r io.Reader) (lines []string, in *reader, err error) {
+func readAll(t *testing.T, r io.Reader) (lines []string, in *Reader, err error) {
 	t.Helper()
-	in = newReader(r)
+	in = NewReader(r)
 	for {
-		l, err := in.next()
+		l, err := in.Next()
 		if errors.Is(err, io.EOF) {
 			return lines, in, nil
 		}
@@ -27,10 +27,10 @@ func readAll(t *testing.T, r io.Reader) (lines []string, in *reader, err error) 
 			return lines, in, err
 		}
 		end := ""
-		if !l.ended {
+		if !l.Ended {
 			end = " cut"
 		}
-		lines = append(lines, fmt.Sprintf("%d %s%s", l.number, l.text, end))
+		lines = append(lines, fmt.Sprintf("%d %s%s", l.Number, l.Text, end))
 	}
 }
 
@@ -64,7 +64,7 @@ func TestLines(t *testing.T) {
 			if diff := cmp.Diff(got, tt.want); diff != "" {
 				t.Errorf("%q %s: -got +want:\n%s", tt.file, name, diff)
 			}
-			if sum := sha256.Sum256([]byte(tt.file)); !bytes.Equal(in.prefix(), sum[:]) || in.bytes != int64(len(tt.file)) {
+			if sum := sha256.Sum256([]byte(tt.file)); !bytes.Equal(in.Prefix(), sum[:]) || in.bytes != int64(len(tt.file)) {
 				t.Errorf("%q %s: not every byte was counted", tt.file, name)
 			}
 		}
@@ -104,11 +104,11 @@ func TestLimits(t *testing.T) {
 		"blank lines":         {&endless{text: []byte("\n")}, 10*few.maxLines + 1},
 		"too large":           {&endless{text: []byte(strings.Repeat(" ", 1<<10-1) + "\n")}, 1<<10 + 1},
 	} {
-		in := newReader(tt.r)
+		in := NewReader(tt.r)
 		in.limits = few
 		var err error
 		for err == nil {
-			_, err = in.next()
+			_, err = in.Next()
 		}
 		if tt.line == 0 && errors.Is(err, io.EOF) {
 			continue
@@ -147,32 +147,32 @@ func FuzzLines(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		in := newReader(iotest.HalfReader(bytes.NewReader(file)))
+		in := NewReader(iotest.HalfReader(bytes.NewReader(file)))
 		var got []string
-		var last line
-		fm := form{batchKey: "b", kind: "llm.chat"}
+		var last Line
+		fm := Form{BatchKey: "b", Kind: "llm.chat"}
 		for {
-			l, err := in.next()
+			l, err := in.Next()
 			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {
 				t.Fatalf("got %v from a file of %d bytes", err, len(file))
 			}
-			got, last = append(got, fmt.Sprint(l.number, " ", string(l.text))), l
-			if fm.name == "" {
-				fm.name, _ = formOf(l.text)
+			got, last = append(got, fmt.Sprint(l.Number, " ", string(l.Text))), l
+			if fm.Name == "" {
+				fm.Name, _ = FormOf(l.Text)
 			}
-			id, r, bad, refuse := fm.read(l)
+			id, r, bad, refuse := fm.Read(l)
 			switch {
 			case refuse != nil:
-				if lineOf(refuse) != l.number {
-					t.Errorf("the refusal names line %d, not %d", lineOf(refuse), l.number)
+				if lineOf(refuse) != l.Number {
+					t.Errorf("the refusal names line %d, not %d", lineOf(refuse), l.Number)
 				}
 			case bad == nil && (id == "" || len(r.Body) == 0):
-				t.Errorf("line %d has neither id nor error", l.number)
+				t.Errorf("line %d has neither id nor error", l.Number)
 			case bad != nil && (bad.Code == "" || bad.Message == ""):
-				t.Errorf("line %d has an error without words", l.number)
+				t.Errorf("line %d has an error without words", l.Number)
 			}
 		}
 		var want []string
@@ -187,10 +187,10 @@ func FuzzLines(f *testing.F) {
 		if diff := cmp.Diff(got, want); diff != "" {
 			t.Errorf("-got +want:\n%s", diff)
 		}
-		if last.number > 0 && !last.ended && bytes.HasSuffix(file, []byte("\n")) {
+		if last.Number > 0 && !last.Ended && bytes.HasSuffix(file, []byte("\n")) {
 			t.Error("the last line has its end, and counts as cut")
 		}
-		if sum := sha256.Sum256(file); !bytes.Equal(in.prefix(), sum[:]) {
+		if sum := sha256.Sum256(file); !bytes.Equal(in.Prefix(), sum[:]) {
 			t.Error("the hash is not that of the file")
 		}
 	})

@@ -1,4 +1,4 @@
-package batch
+package batchfile
 
 import (
 	"bytes"
@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/canon"
 	"github.com/onefold-dev/onefold/internal/submission"
-	"github.com/onefold-dev/onefold/internal/submit"
 )
 
 // chatURL is the one path of OpenAI's API that a line may name.
@@ -22,16 +20,24 @@ const chatURL = "/v1/chat/completions"
 // maxID bounds a custom_id, in bytes.
 const maxID = 512
 
-// form reads lines of one form.
-type form struct {
-	name     api.BatchForm
-	batchKey string
-	kind     string // of lines in the OpenAI form
+// Form reads lines of one form.
+type Form struct {
+	Name     api.BatchForm
+	BatchKey string
+	Kind     string // of lines in the OpenAI form
 }
 
-// formOf is the form of a file, told by its first object: one with a custom_id
+// Submit is the submit that a line asks for: its body, and its key where that is
+// not part of the body (Keyed).
+type Submit struct {
+	Body  []byte
+	Key   string
+	Keyed bool
+}
+
+// FormOf is the form of a file, told by its first object: one with a custom_id
 // is OpenAI's.
-func formOf(text []byte) (api.BatchForm, bool) {
+func FormOf(text []byte) (api.BatchForm, bool) {
 	members, err := canon.Members(text)
 	if err != nil {
 		return "", false
@@ -44,18 +50,18 @@ func formOf(text []byte) (api.BatchForm, bool) {
 	return api.FormOnefold, true
 }
 
-// read reads a line: its id, and the submit it asks for. bad says that it fails
+// Read reads a line: its id, and the submit it asks for. bad says that it fails
 // alone; refuse that the whole file is refused for it.
-func (f *form) read(l line) (id string, r submit.Request, bad *api.Error, refuse error) {
-	members, err := canon.Members(l.text)
+func (f *Form) Read(l Line) (id string, r Submit, bad *api.Error, refuse error) {
+	members, err := canon.Members(l.Text)
 	if err != nil {
-		if !l.ended && !json.Valid(l.text) {
-			return "", r, nil, api.Errorf(api.CodeCutLine, "line %d has no line end and is no whole JSON value", l.number).WithLine(l.number)
+		if !l.Ended && !json.Valid(l.Text) {
+			return "", r, nil, api.Errorf(api.CodeCutLine, "line %d has no line end and is no whole JSON value", l.Number).WithLine(l.Number)
 		}
 		return "", r, asError(submission.CanonError(err)), nil
 	}
 	name := "key"
-	if f.name == api.FormOpenAI {
+	if f.Name == api.FormOpenAI {
 		name = "custom_id"
 	}
 	fields := make(map[string][]byte, len(members))
@@ -63,26 +69,26 @@ func (f *form) read(l line) (id string, r submit.Request, bad *api.Error, refuse
 		fields[m.Name] = m.Value
 	}
 	if id = text(fields[name]); id == "" || len(id) > maxID {
-		e := api.Errorf(api.CodeMissingID, "line %d has no %s", l.number, name)
+		e := api.Errorf(api.CodeMissingID, "line %d has no %s", l.Number, name)
 		if id != "" {
-			e.Message = fmt.Sprintf("the %s of line %d is longer than %d bytes", name, l.number, maxID)
+			e.Message = fmt.Sprintf("the %s of line %d is longer than %d bytes", name, l.Number, maxID)
 		}
-		return "", r, nil, e.WithLine(l.number).WithField(name)
+		return "", r, nil, e.WithLine(l.Number).WithField(name)
 	}
-	if f.name == api.FormOpenAI {
+	if f.Name == api.FormOpenAI {
 		r, bad = f.openAI(id, fields)
 		return id, r, bad, nil
 	}
-	return id, submit.Request{Keyed: true, Body: l.text}, nil, nil
+	return id, Submit{Keyed: true, Body: l.Text}, nil, nil
 }
 
 // openAI turns a line of OpenAI's form into a submit.
-func (f *form) openAI(id string, fields map[string][]byte) (r submit.Request, bad *api.Error) {
+func (f *Form) openAI(id string, fields map[string][]byte) (r Submit, bad *api.Error) {
 	for name := range fields {
 		switch name {
 		case "custom_id", "method", "url", "body":
 		default:
-			return r, api.Errorf(api.CodeUnknownField, "the line has a field that does not exist").WithField(printable(name)).
+			return r, api.Errorf(api.CodeUnknownField, "the line has a field that does not exist").WithField(submission.Printable(name)).
 				WithFix("Remove it. The fields are custom_id, method, url, body.")
 		}
 	}
@@ -95,7 +101,7 @@ func (f *form) openAI(id string, fields map[string][]byte) (r submit.Request, ba
 	case len(fields["body"]) == 0 || fields["body"][0] != '{':
 		return r, api.Errorf(api.CodeInvalidField, "body is not an object").WithField("body")
 	}
-	kind, err := json.Marshal(f.kind)
+	kind, err := json.Marshal(f.Kind)
 	if err != nil {
 		return r, api.Errorf(api.CodeInvalidField, "the kind of the batch has no JSON form").WithField("kind")
 	}
@@ -104,7 +110,7 @@ func (f *form) openAI(id string, fields map[string][]byte) (r submit.Request, ba
 	fmt.Fprintf(&b, `{"kind":%s,"input":`, kind)
 	b.Write(fields["body"])
 	b.WriteByte('}')
-	return submit.Request{Key: TaskKey(f.batchKey, id), KeySent: true, Body: b.Bytes()}, nil
+	return Submit{Key: TaskKey(f.BatchKey, id), Body: b.Bytes()}, nil
 }
 
 // TaskKey is the task key of a line in OpenAI's form: batch:<batch key>:<custom
@@ -146,17 +152,4 @@ func asError(err error) *api.Error {
 		return api.Errorf(api.CodeInternal, "the line could not be read")
 	}
 	return e
-}
-
-// printable makes a caller's name safe to show.
-func printable(name string) string {
-	if len(name) > 64 {
-		name = strings.ToValidUTF8(name[:64], "") + "..."
-	}
-	return strings.Map(func(r rune) rune {
-		if r < 0x20 || r == utf8.RuneError || r == 0x7F {
-			return '?'
-		}
-		return r
-	}, name)
 }
