@@ -75,7 +75,7 @@ var rules = []rule{
 	{"internal/review", []string{"internal/store", "internal/job", "internal/submit", "internal/outbox"}, "what a person decides is one act on one row, through what moves that row anyway"},
 	{"internal/worker", []string{"internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/provider", "internal/gate"}, "an attempt never submits"},
 	{"internal/upkeep", []string{"internal/store", "internal/fair", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/gate"}, "sweeps judge by rows alone, not by what a worker remembers"},
-	{"internal/doctor", []string{"internal/store", "internal/config", "internal/kinds", "internal/destination"}, "checks look and change nothing"},
+	{"internal/doctor", []string{"internal/store", "internal/config", "internal/kinds", "internal/destination", "migrations"}, "checks look and change nothing"},
 	{"internal/audit", []string{"internal/store", "internal/config"}, "looks at rows and changes nothing"},
 	{"internal/diagnose", nil, "judges what is on the wire; reads nothing itself"},
 	{"internal/wait", []string{"internal/store"}, "waiting only reads"},

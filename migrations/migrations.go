@@ -95,13 +95,14 @@ func Check(ctx context.Context, db *pgxpool.Pool) error {
 	if err := db.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM onefold.goose_version WHERE is_applied").Scan(&have); err != nil {
 		return fmt.Errorf("read the schema version: %w", err)
 	}
-	if have < latest() {
+	if have < Latest() {
 		return ErrOutdated
 	}
 	return nil
 }
 
-func latest() int64 {
+// Latest is the newest migration of this program.
+func Latest() int64 {
 	sources, err := fs.Glob(files, "*.sql")
 	if err != nil || len(sources) == 0 {
 		panic("migrations: no files embedded")

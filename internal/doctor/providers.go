@@ -19,16 +19,16 @@ func Providers(ctx context.Context, e Env) ([]Finding, error) {
 		if w.Pending == 0 {
 			continue
 		}
-		f := Finding{Level: Fine, Subject: "provider " + w.Provider, Text: fmt.Sprintf("%s, %s it", waiting(w.Pending), serve(w.Workers))}
+		f := Finding{Level: OK, Subject: "provider " + w.Provider, Text: fmt.Sprintf("%s, %s it", waiting(w.Pending), serve(w.Workers))}
 		if w.Workers == 0 {
-			f.Level = Bad
+			f.Level = Fail
 			f.Text = waiting(w.Pending) + ", and no live worker serves the provider: what waits runs into its deadline"
 			f.Fix = "start a worker with the provider " + w.Provider + " in its onefold.yaml"
 		}
 		all = append(all, f)
 	}
 	if len(all) == 0 {
-		all = append(all, Finding{Level: Fine, Subject: "providers", Text: "no task waits"})
+		all = append(all, Finding{Level: OK, Subject: "providers", Text: "no task waits"})
 	}
 	return all, nil
 }

@@ -22,7 +22,7 @@ func TestProviders(t *testing.T) {
 		return found[0]
 	}
 	want := doctor.Finding{
-		Level: doctor.Bad, Subject: "provider p", Text: "1 task waits, and no live worker serves the provider: what waits runs into its deadline",
+		Level: doctor.Fail, Subject: "provider p", Text: "1 task waits, and no live worker serves the provider: what waits runs into its deadline",
 		Fix: "start a worker with the provider p in its onefold.yaml",
 	}
 	if diff := cmp.Diff(look(), want); diff != "" {
@@ -33,13 +33,13 @@ INSERT INTO onefold.workers (incarnation, process, instance, host, pid, version,
 VALUES (gen_random_uuid(), gen_random_uuid(), 'i', 'h', 1, 'v', '{p}', now() + interval '1 hour')`); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(look(), doctor.Finding{Level: doctor.Fine, Subject: "provider p", Text: "1 task waits, 1 worker serves it"}); diff != "" {
+	if diff := cmp.Diff(look(), doctor.Finding{Level: doctor.OK, Subject: "provider p", Text: "1 task waits, 1 worker serves it"}); diff != "" {
 		t.Errorf("a worker: -got +want:\n%s", diff)
 	}
 	if _, err := b.pool.Exec(t.Context(), `UPDATE onefold.tasks SET state = 'cancelled', finished_at = now(), expires_at = now()`); err != nil {
 		t.Fatal(err)
 	}
-	if f := look(); f.Level != doctor.Fine || f.Text != "no task waits" {
+	if f := look(); f.Level != doctor.OK || f.Text != "no task waits" {
 		t.Errorf("nothing waits: %+v", f)
 	}
 }

@@ -75,7 +75,7 @@ func judgeRetention(subject string, keep, schedule, longest time.Duration, late 
 		})
 	default:
 		out = append(out, Finding{
-			Level: Fine, Subject: subject,
+			Level: OK, Subject: subject,
 			Text: fmt.Sprintf("duplicates came up to %s after the first submit in %d days, and keys are kept for %s", span(longest), spanLately, span(keep)),
 		})
 	}

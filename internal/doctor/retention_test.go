@@ -18,7 +18,7 @@ func TestRetention(t *testing.T) {
 		want []string
 	}{
 		"none":                {want: []string{"note kind k: no duplicates in 30 days"}},
-		"short":               {span: "90 min", want: []string{"fine kind k: duplicates came up to 2h after the first submit in 30 days, and keys are kept for 720h"}},
+		"short":               {span: "90 min", want: []string{"ok kind k: duplicates came up to 2h after the first submit in 30 days, and keys are kept for 720h"}},
 		"beyond what is said": {span: "40 h", want: []string{"warn kind k: duplicates came up to 40h after the first submit, and retention.client_schedule says 24h; set client_schedule to 40h, so that the check at start reckons with it"}},
 		"close to the end":    {span: "20 days", want: []string{"warn kind k: duplicates came up to 480h after the first submit, and keys are kept for 720h; keep tasks for 960h at least: one that comes after its key was forgotten is a second task"}},
 		"too late":            {late: true, want: []string{"warn kind k: 1 keys were submitted again after they had been purged, and became second tasks; raise the retention unless they were new intents under old keys; then make the keys differ"}},

@@ -85,7 +85,7 @@ func judgeTimes(subject string, limits config.Timeouts, stream bool, t store.Cal
 		out = near(subject, limits, t)
 	}
 	if len(out) == 0 {
-		out = []Finding{{Level: Fine, Subject: subject, Text: fmt.Sprintf("first byte %s of %s, total %s of %s (p50/p95/p99 of %s)",
+		out = []Finding{{Level: OK, Subject: subject, Text: fmt.Sprintf("first byte %s of %s, total %s of %s (p50/p95/p99 of %s)",
 			three(t.FirstByte), short(limits.FirstByte), three(t.Total), short(limits.Total), calls(t.Succeeded))}}
 	}
 	return out

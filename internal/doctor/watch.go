@@ -10,7 +10,7 @@ import (
 const WatchEvery = time.Hour
 
 // Watch runs checks again and again until ctx ends, and logs what is warned of
-// or bad: once, and again when it changes. The first run comes after a tenth of
+// or fails: once, and again when it changes. The first run comes after a tenth of
 // the time.
 func Watch(ctx context.Context, e Env, checks []Check, every time.Duration, log *slog.Logger) {
 	told := map[Finding]bool{}
@@ -35,7 +35,7 @@ func tell(log *slog.Logger, found []Finding, told map[Finding]bool) map[Finding]
 		key := Finding{Check: f.Check, Level: f.Level, Subject: f.Subject}
 		level := slog.LevelWarn
 		switch f.Level {
-		case Bad:
+		case Fail:
 			level = slog.LevelError
 		case Warn:
 		default:
