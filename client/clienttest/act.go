@@ -14,7 +14,7 @@ import (
 // wish is the body of an act.
 type wish struct {
 	action, message, reason string
-	epoch                   *int64
+	epoch, run              *int64
 	result                  []byte
 }
 
@@ -47,12 +47,12 @@ func (w *wish) set(m canon.Member) error {
 	case "result":
 		w.result = m.Value
 		return nil
-	case "epoch":
+	case "epoch", "run":
 		n, err := strconv.ParseInt(string(m.Value), 10, 64)
 		if err != nil || n < 0 {
-			return api.Errorf(api.CodeInvalidField, "epoch is not a whole number").WithField("epoch")
+			return api.Errorf(api.CodeInvalidField, "%s is not a whole number", m.Name).WithField(m.Name)
 		}
-		w.epoch = &n
+		*map[string]**int64{"epoch": &w.epoch, "run": &w.run}[m.Name] = &n
 		return nil
 	}
 	var text string
@@ -90,21 +90,14 @@ func (s *Server) cancel(r *http.Request) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	note := "The task will not run again."
-	switch t.State {
-	case api.Cancelled:
-	case api.Running:
-		t.CancelAsked = true
-		t.stop() // the run's own end makes it cancelled
-		note = "The task runs. What its call brings is dropped; the provider may bill for it."
-	case api.Pending, api.Unknown:
-		t.Epoch++
-		t.cancelled()
-		s.freed(t)
-	default:
-		return nil, conflict(t, "a %s task cannot be cancelled", t.State)
+	if err := s.stop(t); err != nil {
+		return nil, err
 	}
 	s.moved()
+	note := "The task will not run again."
+	if t.State == api.Running {
+		note = "The task runs. What its call brings is dropped; the provider may bill for it."
+	}
 	status := http.StatusOK
 	if t.State == api.Running {
 		status = http.StatusAccepted
@@ -112,6 +105,23 @@ func (s *Server) cancel(r *http.Request) (*answer, error) {
 	return t.answer(status, func(w *api.Task) {
 		w.Cancel = &api.Cancelling{Asked: t.State == api.Running, MayStillBill: t.State == api.Running, Note: note}
 	})
+}
+
+// stop cancels a task, or asks its run to end. s.mu is held.
+func (s *Server) stop(t *task) error {
+	switch t.State {
+	case api.Cancelled:
+	case api.Running:
+		t.CancelAsked = true
+		t.stop() // the run's own end makes it cancelled
+	case api.Pending, api.Unknown:
+		t.Epoch++
+		t.cancelled()
+		s.freed(t)
+	default:
+		return conflict(t, "a %s task cannot be cancelled", t.State)
+	}
+	return nil
 }
 
 func (s *Server) retry(r *http.Request) (*answer, error) {

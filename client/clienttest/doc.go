@@ -20,7 +20,9 @@
 //	an answer is lost after its commit             Server.LoseAnswers
 //	was it done once                               Server.Calls
 //
-// It serves tasks: submit, bulk, read, wait, list, cancel, retry, resolve. It has
-// one tenant, and neither batches, effects (they are stored and never sent),
-// sources, holds, quotas nor retention; what it does not serve is answered 404.
+// It serves tasks: submit, bulk, read, wait, list, cancel, retry, resolve; and
+// batches, whose lines become tasks at once: upload, read, list, results, cancel,
+// retry. It has one tenant, and neither effects and webhooks (they are stored and
+// never sent), sources, holds, quotas nor retention; what it does not serve is
+// answered 404.
 package clienttest

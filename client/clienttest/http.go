@@ -45,6 +45,13 @@ func (s *Server) handler() http.Handler {
 		"POST /v1/tasks/{id}/cancel":  s.cancel,
 		"POST /v1/tasks/{id}/retry":   s.retry,
 		"POST /v1/tasks/{id}/resolve": s.resolve,
+
+		"POST /v1/batches":             s.upload,
+		"GET /v1/batches":              s.listBatches,
+		"GET /v1/batches/{id}":         s.getBatch,
+		"GET /v1/batches/{id}/results": s.results,
+		"POST /v1/batches/{id}/cancel": s.cancelBatch,
+		"POST /v1/batches/{id}/retry":  s.retryBatch,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, f) })
 	}

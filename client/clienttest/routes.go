@@ -37,7 +37,7 @@ func (s *Server) post(r *http.Request) (*answer, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, created, reopened, err := s.submit(r, body, key, sent, false)
+	t, created, reopened, err := s.submit(wanted{body: body, key: key, sent: sent, trace: traceID(r)})
 	if err != nil {
 		return nil, named(err)
 	}
@@ -243,7 +243,7 @@ func (s *Server) bulk(r *http.Request) (*answer, error) {
 }
 
 func (s *Server) bulkItem(r *http.Request, body []byte) api.BulkItem {
-	t, created, reopened, err := s.submit(r, body, "", false, true)
+	t, created, reopened, err := s.submit(wanted{body: body, keyed: true, trace: traceID(r)})
 	if err != nil {
 		e := api.Errorf(api.CodeInternal, "%v", err)
 		errors.As(err, &e)

@@ -28,6 +28,7 @@ type Server struct {
 	tasks   []*task // in the order they came
 	byID    map[string]*task
 	byPlace map[place]*task
+	batches []*batch // in the order they came
 	calls   []Call
 	refuse  []*api.Error
 	lose    int

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -39,16 +38,41 @@ type task struct {
 	stop        context.CancelFunc
 }
 
-// submit makes a task or finds the one its key means. s.mu is held.
-func (s *Server) submit(r *http.Request, body []byte, key string, sent, keyed bool) (t *task, created, reopened bool, err error) {
-	p, err := submission.Parse(body, keyed)
+// wanted is a submit as it came: its key with it, or within its body (keyed).
+type wanted struct {
+	body        []byte
+	key         string
+	sent, keyed bool
+	trace       string
+	batch       *batch
+}
+
+// judge makes the task that a submit asks for.
+func (s *Server) judge(w wanted) (*task, *submission.Parsed, error) {
+	p, err := submission.Parse(w.body, w.keyed)
 	if err != nil {
-		return nil, false, false, err
+		return nil, nil, err
 	}
 	if p.Key != nil {
-		key, sent = *p.Key, true
+		w.key, w.sent = *p.Key, true
 	}
-	fresh, err := s.prepare(p, key, sent)
+	fresh, err := s.prepare(p, w.key, w.sent)
+	if err != nil {
+		return nil, nil, err
+	}
+	fresh.TraceID = w.trace
+	if b := w.batch; b != nil {
+		fresh.BatchID = b.ID
+		if fresh.Deadline.After(*b.Deadline) {
+			fresh.Deadline = b.Deadline
+		}
+	}
+	return fresh, p, nil
+}
+
+// submit makes a task or finds the one its key means. s.mu is held.
+func (s *Server) submit(w wanted) (t *task, created, reopened bool, err error) {
+	fresh, p, err := s.judge(w)
 	if err != nil {
 		return nil, false, false, err
 	}
@@ -59,7 +83,6 @@ func (s *Server) submit(r *http.Request, body []byte, key string, sent, keyed bo
 	if err := submission.WrongTimes(p.RunAt, p.Deadline, time.Now()); err != nil {
 		return nil, false, false, err
 	}
-	fresh.TraceID = traceID(r)
 	s.tasks, s.byID[fresh.ID], s.byPlace[fresh.place] = append(s.tasks, fresh), fresh, fresh
 	s.begin(fresh)
 	return fresh, true, false, nil
@@ -150,11 +173,12 @@ func (s *Server) meet(old, fresh *task) (reopened bool, err error) {
 	return true, nil
 }
 
-// rerun starts a new run of a task. s.mu is held.
-func (s *Server) rerun(t *task) {
+// rerun starts a new run of a task, to be done by a day from now. s.mu is held.
+func (s *Server) rerun(t *task) { s.rerunUntil(t, time.Now().UTC().Add(defaultDeadline)) }
+
+func (s *Server) rerunUntil(t *task, deadline time.Time) {
 	t.State, t.Run, t.Epoch, t.Attempts = api.Pending, t.Run+1, t.Epoch+1, 0
 	t.Error, t.FinishedAt, t.ExpiresAt, t.CancelAsked = nil, nil, nil, false
-	deadline := time.Now().UTC().Add(defaultDeadline)
 	t.Deadline = &deadline
 	s.byPlace[t.place] = t
 	s.begin(t)

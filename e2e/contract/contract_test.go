@@ -17,6 +17,7 @@ var tests = map[string]func(*testing.T, *server){
 	"fold": fold, "mismatch": mismatch, "outcomes": outcomes, "reopen": reopen, "unknown": unknown, "cancel": cancel,
 	"wait": wait, "etag": etag, "raw": raw, "list": list, "bulk": bulk, "wait any": waitAny, "dedupe": dedupe,
 	"later": later, "refusals": refusals, "statuses": statuses,
+	"batches": batches, "batch refusals": batchRefusals, "batch acts": batchActs, "batch forms": batchForms,
 }
 
 func fold(t *testing.T, s *server) {
