@@ -17,7 +17,7 @@ const module = "github.com/onefold-dev/onefold"
 
 // leaves decide things everybody needs and import next to nothing of ours; any
 // package may import them.
-var leaves = []string{"api", "internal/task", "internal/canon", "internal/telemetry", "internal/failpoint", "internal/submission"}
+var leaves = []string{"api", "internal/task", "internal/canon", "internal/telemetry", "internal/tracing", "internal/failpoint", "internal/submission"}
 
 // everything stands for all our packages but those for tests.
 var everything = []string{"*"}
@@ -48,6 +48,8 @@ var rules = []rule{
 	{"internal/submission", []string{"api", "internal/canon"}, "what a submit may say, for all that take one"},
 	{"internal/batchfile", []string{"api", "internal/canon", "internal/submission"}, "what a batch's file says, for all that take one"},
 	{"internal/telemetry", []string{"api"}, "logging must be usable by all"},
+	{"internal/tracing", []string{"internal/telemetry"}, "what a span says is decided once, for all; it needs the API of OpenTelemetry and not the SDK, see TestPublicWithoutSDK"},
+	{"internal/tracing/*", []string{"internal/tracing"}, "where spans go is known to whoever starts a process only"},
 	{"internal/failpoint", nil, "crash points stand in all packages that promise something"},
 
 	// What the transactions are made of.
@@ -86,7 +88,7 @@ var rules = []rule{
 	{"internal/server", serving, "handlers decode, call once, return; no worker, no provider"},
 	{"internal/console", serving, "as server"},
 	{"internal/fakellm", nil, "a model server of its own, as foreign as the real one"},
-	{"internal/boot", []string{"internal/config", "internal/kinds", "internal/store", "internal/job", "internal/auth", "internal/seal", "migrations"}, "what all programs do before they differ"},
+	{"internal/boot", []string{"internal/config", "internal/kinds", "internal/store", "internal/job", "internal/auth", "internal/seal", "internal/tracing/otlp", "migrations"}, "what all programs do before they differ"},
 	{"internal/apid", everything, "puts the API's process together, for its program and for `onefold dev`"},
 	{"internal/workerd", everything, "puts the worker's process together, for its program and for `onefold dev`"},
 	{"cmd/*", everything, "a program puts the packages together"},

@@ -63,7 +63,7 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	}
 	submits := submit.New(submit.Config{
 		Fair: places, Salt: salt,
-		Pool: app.Pool, Kinds: app.Kinds, Outbox: effects, Notifier: notifier, Log: app.Log, Gates: gates,
+		Pool: app.Pool, Kinds: app.Kinds, Outbox: effects, Notifier: notifier, Log: app.Log, Gates: gates, Traces: app.Traces,
 	})
 	defer submits.Close()
 	webhooks := ingest.New(ingest.Config{Sources: app.Kinds.Config().Sources, Submit: submits, DB: app.Pool, Log: app.Log})
@@ -73,7 +73,7 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	waiter := wait.New(wait.Config{Pool: app.Pool, Connect: app.Direct, Log: app.Log})
 	s, err := server.New(server.Config{
 		DB: app.Pool, Submit: submits, Batches: batches, Review: reviews, Auth: auth.New(app.Pool), Wait: waiter, Log: app.Log, Ready: app.Ready, Ingest: webhooks, Gates: gates, Destinations: doors,
-		Version: boot.Version, Stopping: ctx,
+		Version: boot.Version, Stopping: ctx, Traces: app.Traces,
 	})
 	if err != nil {
 		return err

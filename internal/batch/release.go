@@ -96,7 +96,7 @@ func (r *releasing) sort(l store.Line) {
 		return
 	}
 	q := asked(wish, r.b.Tenant)
-	q.ID, q.Batch, q.Before, q.TraceID, q.Actor = &l.TaskID, &r.b.ID, r.b.Deadline, r.b.TraceID, "batch"
+	q.ID, q.Batch, q.Before, q.TraceID, q.Traceparent, q.Actor = &l.TaskID, &r.b.ID, r.b.Deadline, r.b.TraceID, r.b.Traceparent, "batch"
 	r.fresh, r.requests = append(r.fresh, l), append(r.requests, q)
 }
 

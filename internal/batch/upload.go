@@ -34,11 +34,12 @@ const (
 // Upload is one file as it comes in. Key and Options make the batch what it is:
 // the same ones with the same bytes mean the same batch.
 type Upload struct {
-	Tenant  string
-	Key     string
-	Options Options
-	TraceID string
-	Body    io.Reader // not compressed
+	Tenant      string
+	Key         string
+	Options     Options
+	TraceID     string
+	Traceparent string
+	Body        io.Reader // not compressed
 }
 
 // Options are what a caller asks of a batch besides its lines.
@@ -329,7 +330,7 @@ func (u *upload) lock(ctx context.Context, tx pgx.Tx, first bool) (*store.Batch,
 	if b == nil && first {
 		fresh := &store.Batch{
 			ID: task.NewID(), Tenant: u.Tenant, Key: u.Key, Kind: u.Options.Kind, Webhook: u.Options.Webhook,
-			DeadlineAfter: u.Options.Deadline, OptionsHash: u.options, TraceID: u.TraceID, Form: u.formName(), Upload: &u.me,
+			DeadlineAfter: u.Options.Deadline, OptionsHash: u.options, TraceID: u.TraceID, Traceparent: u.Traceparent, Form: u.formName(), Upload: &u.me,
 		}
 		if err := store.InsertBatch(ctx, tx, fresh); err != nil {
 			return nil, err

@@ -17,6 +17,8 @@ import (
 	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/kinds"
 	"github.com/onefold-dev/onefold/internal/telemetry"
+	"github.com/onefold-dev/onefold/internal/tracing"
+	"github.com/onefold-dev/onefold/internal/tracing/otlp"
 	"github.com/onefold-dev/onefold/migrations"
 )
 
@@ -27,6 +29,8 @@ type App struct {
 	Instance string // names this process in logs and in the database
 	Pool     *pgxpool.Pool
 	Kinds    *kinds.Book
+	Traces   *tracing.Tracer // nil: no spans are made
+	sender   *otlp.Sender
 	direct   *pgx.ConnConfig
 }
 
@@ -56,8 +60,15 @@ func Open(ctx context.Context, c Config) (*App, error) {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
 	pooled.pool.Store(a.Pool)
-	if err := a.prepare(ctx); err != nil {
-		a.Pool.Close()
+	a.sender, err = otlp.Start(ctx, otlp.Opts{
+		Service: "onefold-" + c.Service, Version: Version, Instance: a.Instance, Getenv: c.Configuration.Getenv, Log: a.Log,
+	})
+	if err == nil {
+		a.Traces = a.sender.Tracer()
+		err = a.prepare(ctx)
+	}
+	if err != nil {
+		a.Close()
 		return nil, err
 	}
 	return a, nil
@@ -73,8 +84,11 @@ func (a *App) prepare(ctx context.Context) error {
 	return a.Kinds.Store(ctx, a.Pool)
 }
 
-// Close closes the pool; it waits for connections in use.
-func (a *App) Close() { a.Pool.Close() }
+// Close lets the last spans leave, within a bound, and closes the pool; it waits for connections in use.
+func (a *App) Close() {
+	a.sender.Stop()
+	a.Pool.Close()
+}
 
 // Direct opens a connection past any pooler, with the limits of all others.
 func (a *App) Direct(ctx context.Context) (*pgx.Conn, error) {

@@ -101,10 +101,11 @@ func (d *Door) Admit() (leave func(), err error) {
 
 // Delivery is one webhook as it came.
 type Delivery struct {
-	Header    http.Header
-	Body      []byte
-	RequestID string
-	TraceID   string
+	Header      http.Header
+	Body        []byte
+	RequestID   string
+	TraceID     string
+	Traceparent string
 	// Client is the address it came from, for the audit.
 	Client string
 }
@@ -188,7 +189,7 @@ func request(src *config.Source, in Delivery, id string) (submit.Request, error)
 	}
 	body = append(append(append(body, `,"metadata":`...), meta...), '}')
 	return submit.Request{
-		Tenant: src.Tenant, Key: key, KeySent: true, Body: body, TraceID: in.TraceID, RequestID: in.RequestID, Actor: actor(src), Source: src.Name,
+		Tenant: src.Tenant, Key: key, KeySent: true, Body: body, TraceID: in.TraceID, Traceparent: in.Traceparent, RequestID: in.RequestID, Actor: actor(src), Source: src.Name,
 		Client: in.Client, UserAgent: in.Header.Get("User-Agent"),
 	}, nil
 }

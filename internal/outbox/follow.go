@@ -79,7 +79,7 @@ func (o *Outbox) child(r *task.Row, e *config.RenderedEffect) (*child, *EffectEr
 	}
 	n := &store.New{
 		ID: task.NewID(), Dedupe: api.Dedupe(kind.Dedupe.Mode), Provider: kind.Provider, Queue: job.Queue(kind.Provider),
-		Priority: r.Priority, Background: r.BatchID != nil, ConfigHash: kind.Hash(), TraceID: r.TraceID, ParentID: &r.ID,
+		Priority: r.Priority, Background: r.BatchID != nil, ConfigHash: kind.Hash(), TraceID: r.TraceID, Traceparent: r.Traceparent, ParentID: &r.ID,
 		BudgetID: r.BudgetID, BudgetSends: r.BudgetSends, DeadlineAfter: kind.Deadline, Input: e.Body,
 		Fingerprint: sums.Fingerprint, FingerprintV: canon.FingerprintVersion, InputHash: sums.Input,
 	}

@@ -125,7 +125,7 @@ func (o *Outbox) settle(ctx context.Context, tx pgx.Tx, s Settled) (news []store
 		news = append(news, store.NewEffect{
 			ID: e.ID, TaskID: r.ID, Tenant: r.Tenant, Run: r.Run, Name: e.Name, Outcome: r.State, Type: e.Type,
 			Destination: e.Destination, Method: e.Method, Path: e.Path, Body: e.Body, Reference: e.Reference, Order: e.Order,
-			State: api.EffectWaiting,
+			State: api.EffectWaiting, Traceparent: r.Traceparent,
 		})
 		row := &news[len(news)-1]
 		if m.refused != nil {

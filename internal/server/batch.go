@@ -58,7 +58,7 @@ func (s *Server) upload(ctx context.Context, x *exchange, in *uploadParams) (*an
 	if err != nil {
 		return nil, err
 	}
-	b, created, err := s.Batches.Upload(ctx, batch.Upload{Tenant: x.who.Tenant, Key: key, Options: o, TraceID: x.traceID, Body: file.reader})
+	b, created, err := s.Batches.Upload(ctx, batch.Upload{Tenant: x.who.Tenant, Key: key, Options: o, TraceID: x.traceID, Traceparent: x.traceparent, Body: file.reader})
 	x.line.Add(slog.Int64("bytes_in", file.src.n))
 	if err != nil {
 		return nil, file.refusal(err)

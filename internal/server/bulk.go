@@ -35,7 +35,7 @@ func (s *Server) bulk(ctx context.Context, x *exchange, _ *none) (*answer, error
 	}
 	requests := make([]submit.Request, len(items))
 	for i, item := range items {
-		requests[i] = submit.Request{Tenant: x.who.Tenant, Keyed: true, Body: item, TraceID: x.traceID, RequestID: x.id, Actor: x.who.Actor(), Client: x.r.RemoteAddr, UserAgent: x.r.UserAgent()}
+		requests[i] = submit.Request{Tenant: x.who.Tenant, Keyed: true, Body: item, TraceID: x.traceID, Traceparent: x.traceparent, RequestID: x.id, Actor: x.who.Actor(), Client: x.r.RemoteAddr, UserAgent: x.r.UserAgent()}
 	}
 	all := s.Submit.Many(ctx, requests)
 	if e, ok := submit.Unavailable(all); ok {

@@ -12,6 +12,7 @@ import (
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/auth"
 	"github.com/onefold-dev/onefold/internal/telemetry"
+	"github.com/onefold-dev/onefold/internal/tracing"
 )
 
 // headerRequestID carries the request's id in both directions.
@@ -19,16 +20,18 @@ const headerRequestID = "Request-Id"
 
 // exchange is one request with its answer on the way.
 type exchange struct {
-	r        *http.Request
-	w        *recorder
-	line     *telemetry.Line
-	id       string // request id
-	route    string // the mux's pattern, "" before it is found
-	began    time.Time
-	traceID  string
-	who      auth.Identity // after authentication
-	bodyRead bool          // the body, as far as it is wanted
-	quiet    bool          // what was refused is told in another, bounded way
+	r           *http.Request
+	w           *recorder
+	line        *telemetry.Line
+	id          string // request id
+	route       string // the mux's pattern, "" before it is found
+	began       time.Time
+	traceID     string
+	traceparent string        // the caller's, or that of the request's own span
+	span        *tracing.Span // nil: the request has none
+	who         auth.Identity // after authentication
+	bodyRead    bool          // the body, as far as it is wanted
+	quiet       bool          // what was refused is told in another, bounded way
 }
 
 type exchangeKey struct{}
@@ -72,7 +75,7 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{w: &recorder{ResponseWriter: w}, r: r, id: requestID(r), began: time.Now()}
 	x.w.before = x.answering
-	x.traceID, _ = telemetry.TraceID(r.Header.Get("traceparent"))
+	x.traced(tracing.Traceparent(r.Header.Get("traceparent")))
 	x.line = telemetry.NewLine(s.Log, telemetry.MsgRequest, slog.String("method", clip(r.Method, 16)))
 	attrs := []slog.Attr{slog.String(telemetry.KeyRequestID, x.id)}
 	if x.traceID != "" {
@@ -114,6 +117,7 @@ func (s *Server) dispatch(x *exchange) {
 	}
 	x.route = pattern
 	x.line.Add(slog.String("route", pattern))
+	s.trace(x, pattern)
 	s.mux.ServeHTTP(x.w, x.r)
 }
 
@@ -158,8 +162,12 @@ func (x *exchange) emit(ctx context.Context, everything bool) {
 		status = 499 // the caller went away before there was an answer
 	}
 	x.observe(status)
+	x.endSpan(status)
 	x.line.Add(slog.Int("status", status), slog.Int64("bytes_out", x.w.bytes),
 		slog.String("remote", x.r.RemoteAddr), slog.String("user_agent", clip(x.r.UserAgent(), 128)))
+	if x.span != nil {
+		x.line.Add(slog.String(telemetry.KeyTraceID, x.traceID))
+	}
 	if x.who.KeyID != "" {
 		x.line.Add(slog.String(telemetry.KeyTenant, x.who.Tenant), slog.String("api_key_id", x.who.KeyID))
 	}

@@ -50,7 +50,7 @@ func (s *Server) ingest(ctx context.Context, x *exchange, in *ingestParams) (*an
 		return nil, err
 	}
 	got, err := s.Ingest.Deliver(ctx, door, ingest.Delivery{
-		Header: x.r.Header, Body: body, RequestID: x.id, TraceID: x.traceID, Client: s.client(x.r),
+		Header: x.r.Header, Body: body, RequestID: x.id, TraceID: x.traceID, Traceparent: x.traceparent, Client: s.client(x.r),
 	})
 	if err != nil {
 		var e *api.Error

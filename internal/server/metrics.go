@@ -18,5 +18,5 @@ func (x *exchange) observe(status int) {
 	if route == "" {
 		route = "none"
 	}
-	requestSeconds.WithLabelValues(route, strconv.Itoa(status)).Observe(time.Since(x.began).Seconds())
+	x.span.Observe(requestSeconds.WithLabelValues(route, strconv.Itoa(status)), time.Since(x.began).Seconds())
 }

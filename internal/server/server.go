@@ -19,6 +19,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/submit"
+	"github.com/onefold-dev/onefold/internal/tracing"
 	"github.com/onefold-dev/onefold/internal/wait"
 )
 
@@ -35,7 +36,7 @@ const (
 	maxHeaderBytes = 32 << 10
 )
 
-// Config is what a Server works with. All but Ingest, Version and Stopping are required.
+// Config is what a Server works with. All but Ingest, Version, Traces and Stopping are required.
 type Config struct {
 	DB      store.DBTX // for reading
 	Submit  *submit.Service
@@ -53,6 +54,8 @@ type Config struct {
 	// Ready says whether requests can be served now; it is asked by /readyz.
 	Ready   func(context.Context) error
 	Version string
+	// Traces makes the spans of requests. Nil: there are none.
+	Traces *tracing.Tracer
 	// Stopping ends when the server is to stop: answers held back then go out.
 	Stopping context.Context
 }

@@ -42,7 +42,7 @@ func (s *Server) submit(ctx context.Context, x *exchange, in *submitParams) (*an
 		return nil, err
 	}
 	got, err := s.Submit.Submit(ctx, submit.Request{
-		Tenant: x.who.Tenant, Key: key, KeySent: sent, Body: body, TraceID: x.traceID, RequestID: x.id, Actor: x.who.Actor(),
+		Tenant: x.who.Tenant, Key: key, KeySent: sent, Body: body, TraceID: x.traceID, Traceparent: x.traceparent, RequestID: x.id, Actor: x.who.Actor(),
 		Client: x.r.RemoteAddr, UserAgent: x.r.UserAgent(),
 	})
 	if err != nil {

@@ -22,6 +22,7 @@ type Batch struct {
 	DeadlineAfter time.Duration
 	OptionsHash   []byte
 	TraceID       string
+	Traceparent   string
 	CreatedAt     time.Time
 
 	Form       api.BatchForm
@@ -44,13 +45,13 @@ type Batch struct {
 }
 
 const batchColumns = `
-b.id, b.tenant, b.key, b.kind, coalesce(b.webhook, ''), b.deadline_after, b.options_hash, coalesce(b.trace_id, ''),
+b.id, b.tenant, b.key, b.kind, coalesce(b.webhook, ''), b.deadline_after, b.options_hash, coalesce(b.trace_id, ''), coalesce(b.traceparent, ''),
 b.created_at, coalesce(b.form, ''), b.state, b.upload, b.progress_at, b.chunks, b.lines, b.last_line, b.bytes, b.hash,
 b.run, b.released, b.finished, b.started_at, b.deadline, b.ended_at, b.expires_at, clock_timestamp()`
 
 func scanBatch(row pgx.CollectableRow) (*Batch, error) {
 	b := new(Batch)
-	err := row.Scan(&b.ID, &b.Tenant, &b.Key, &b.Kind, &b.Webhook, &b.DeadlineAfter, &b.OptionsHash, &b.TraceID,
+	err := row.Scan(&b.ID, &b.Tenant, &b.Key, &b.Kind, &b.Webhook, &b.DeadlineAfter, &b.OptionsHash, &b.TraceID, &b.Traceparent,
 		&b.CreatedAt, &b.Form, &b.State, &b.Upload, &b.ProgressAt, &b.Chunks, &b.Lines, &b.LastLine, &b.Bytes, &b.Hash,
 		&b.Run, &b.Released, &b.Finished, &b.StartedAt, &b.Deadline, &b.EndedAt, &b.ExpiresAt, &b.Now)
 	return b, err
@@ -134,9 +135,9 @@ LIMIT $4`, tenant, key, before, limit)
 // InsertBatch adds a batch that is staging, unless its key is taken.
 func InsertBatch(ctx context.Context, tx DBTX, b *Batch) error {
 	_, err := tx.Exec(ctx, `
-INSERT INTO onefold.batches (id, tenant, key, kind, webhook, deadline_after, options_hash, trace_id, form, upload)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-ON CONFLICT DO NOTHING`, b.ID, b.Tenant, b.Key, b.Kind, null(b.Webhook), b.DeadlineAfter, b.OptionsHash, null(b.TraceID), b.Form, b.Upload)
+INSERT INTO onefold.batches (id, tenant, key, kind, webhook, deadline_after, options_hash, trace_id, traceparent, form, upload)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ON CONFLICT DO NOTHING`, b.ID, b.Tenant, b.Key, b.Kind, null(b.Webhook), b.DeadlineAfter, b.OptionsHash, null(b.TraceID), null(b.Traceparent), b.Form, b.Upload)
 	if err != nil {
 		return fmt.Errorf("insert batch: %w", err)
 	}

@@ -58,16 +58,17 @@ type EffectMark struct {
 // MarkedEffect is an effect that is being delivered, with what is sent.
 type MarkedEffect struct {
 	Effect
-	Token    task.ID
-	JobID    *int64
-	Misses   int16
-	FirstGap time.Duration // since the first of the misses in a row; 0 where there is none
-	Method   string
-	Path     string
-	Headers  []byte
-	Body     []byte
-	Order    string // "" = none
-	Asked    int16  // checks since the last delivery of unknown outcome
+	Token       task.ID
+	JobID       *int64
+	Misses      int16
+	FirstGap    time.Duration // since the first of the misses in a row; 0 where there is none
+	Method      string
+	Path        string
+	Headers     []byte
+	Body        []byte
+	Order       string // "" = none
+	Traceparent string
+	Asked       int16 // checks since the last delivery of unknown outcome
 }
 
 // OrderKey names its order; false where it has none.
@@ -97,13 +98,13 @@ FROM m`
 const markedColumns = `
     m.id, m.task_id, m.tenant, m.run, m.name, m.outcome, m.type, coalesce(m.destination, ''), m.created_at, m.state, m.epoch,
     m.attempts, m.unclear, m.token, m.job_id, m.misses, coalesce(now() - m.first_miss_at, interval '0'),
-    coalesce(m.method, ''), coalesce(m.path, ''), m.headers, m.body, coalesce(m.reference, ''), coalesce(m.order_key, ''), m.asked`
+    coalesce(m.method, ''), coalesce(m.path, ''), m.headers, m.body, coalesce(m.reference, ''), coalesce(m.order_key, ''), m.asked, coalesce(m.traceparent, '')`
 
 func (e *MarkedEffect) targets() []any {
 	return []any{
 		&e.ID, &e.TaskID, &e.Tenant, &e.Run, &e.Name, &e.Outcome, &e.Type, &e.Destination, &e.CreatedAt, &e.State, &e.Epoch,
 		&e.Attempts, &e.Unclear, &e.Token, &e.JobID, &e.Misses, &e.FirstGap,
-		&e.Method, &e.Path, &e.Headers, &e.Body, &e.Reference, &e.Order, &e.Asked,
+		&e.Method, &e.Path, &e.Headers, &e.Body, &e.Reference, &e.Order, &e.Asked, &e.Traceparent,
 	}
 }
 

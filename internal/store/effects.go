@@ -28,7 +28,8 @@ type NewEffect struct {
 	Reference   string // what an outside API knows it by, or the follow-up task's id
 	Order       string // "" = none
 	OrderSeq    int64
-	Behind      bool // an earlier effect of its order is open
+	Behind      bool   // an earlier effect of its order is open
+	Traceparent string // what its deliveries continue from
 	// State is waiting; delivered where it was done in this transaction; dead
 	// where it could not be made, for the reason in Code and Message.
 	State         api.EffectState
@@ -45,9 +46,9 @@ WITH r AS (
            row_number() OVER (PARTITION BY u.destination, u.state, u.behind ORDER BY u.id) AS place
     FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::text[], $8::text[],
         $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::text[], $14::text[], $17::text[],
-        $18::text[], $19::text[], $20::bigint[], $21::boolean[])
+        $18::text[], $19::text[], $20::bigint[], $21::boolean[], $22::text[])
         AS u (id, task_id, tenant, run, name, outcome, type, destination, method, path, headers, body, state,
-            error_code, error_message, reference, order_key, order_seq, behind)
+            error_code, error_message, reference, order_key, order_seq, behind, traceparent)
 ), busy AS (
     SELECT d.destination,
            (SELECT count(*)
@@ -61,9 +62,9 @@ WITH r AS (
     FROM (SELECT DISTINCT r.destination FROM r WHERE r.state = 'waiting') AS d
 ), new AS (
     INSERT INTO onefold.effects (id, task_id, tenant, run, name, outcome, type, destination, method, path, headers, body,
-        state, error_code, error_message, reference, order_key, order_seq, next_at, finished_at, job_id)
+        state, error_code, error_message, reference, order_key, order_seq, traceparent, next_at, finished_at, job_id)
     SELECT r.id, r.task_id, r.tenant, r.run, r.name, r.outcome, r.type, r.destination, r.method, r.path, r.headers, r.body,
-           r.state, r.error_code, r.error_message, r.reference, r.order_key, r.order_seq,
+           r.state, r.error_code, r.error_message, r.reference, r.order_key, r.order_seq, r.traceparent,
            CASE WHEN r.behind THEN 'infinity' ELSE now() END,
            CASE WHEN r.state <> 'waiting' THEN now() END,
            CASE WHEN r.state = 'waiting' AND NOT r.behind AND r.place + b.n <= $15 THEN nextval('onefold.river_job_id_seq') END
@@ -91,18 +92,19 @@ func InsertEffects(ctx context.Context, db DBTX, news []NewEffect, queue string,
 	dests, methods, paths, codes, messages := make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n)
 	headers, bodies := make([][]byte, n), make([][]byte, n)
 	references, orders, seqs, behind := make([]*string, n), make([]*string, n), make([]*int64, n), make([]bool, n)
+	traceparents := make([]*string, n)
 	for i, e := range news {
 		ids[i], tasks[i], runs[i], tenants[i], names[i] = e.ID, e.TaskID, e.Run, e.Tenant, e.Name
 		outcomes[i], types[i], states[i] = string(e.Outcome), e.Type, string(e.State)
 		dests[i], methods[i], paths[i] = null(e.Destination), null(e.Method), null(e.Path)
 		codes[i], messages[i], headers[i], bodies[i] = null(e.Code), null(e.Message), e.Headers, e.Body
-		references[i], orders[i], behind[i] = null(e.Reference), null(e.Order), e.Behind
+		references[i], orders[i], behind[i], traceparents[i] = null(e.Reference), null(e.Order), e.Behind, null(e.Traceparent)
 		if e.Order != "" {
 			seqs[i] = &e.OrderSeq
 		}
 	}
 	tag, err := db.Exec(ctx, insertEffects, ids, tasks, tenants, runs, names, outcomes, types, dests, methods, paths,
-		headers, bodies, states, codes, window, queue, messages, references, orders, seqs, behind)
+		headers, bodies, states, codes, window, queue, messages, references, orders, seqs, behind, traceparents)
 	if err != nil {
 		return 0, fmt.Errorf("insert effects: %w", err)
 	}

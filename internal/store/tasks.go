@@ -16,7 +16,7 @@ import (
 // order scanTask reads them. $now is the database's time.
 const taskColumns = `
 t.id, t.tenant, t.kind, t.key, t.slot, t.dedupe, t.provider, t.priority, t.fingerprint, t.input_hash, t.config_hash,
-coalesce(t.trace_id, ''), t.parent_id, t.batch_id, coalesce(t.budget_id, ''), coalesce(t.budget_sends, 0), t.metadata,
+coalesce(t.trace_id, ''), coalesce(t.traceparent, ''), t.parent_id, t.batch_id, coalesce(t.budget_id, ''), coalesce(t.budget_sends, 0), t.metadata,
 t.state, t.run, t.epoch, t.owner, t.token, t.job_id, t.attempts, t.total_attempts, t.not_sent, t.released, t.lost,
 t.unclear, t.cancel_requested, t.run_at, t.deadline, t.created_at, t.virtual_at, t.started_at, t.finished_at,
 t.expires_at, t.payload_purged_at, t.input_tokens, t.cached_tokens, t.output_tokens, t.reasoning_tokens,
@@ -26,7 +26,7 @@ coalesce(t.error_message, ''), t.error_permanent, t.result_hash, coalesce(t.last
 func taskTargets(r *task.Row) []any {
 	return []any{
 		&r.ID, &r.Tenant, &r.Kind, &r.Key, &r.Slot, &r.Dedupe, &r.Provider, &r.Priority, &r.Fingerprint, &r.InputHash, &r.ConfigHash,
-		&r.TraceID, &r.ParentID, &r.BatchID, &r.BudgetID, &r.BudgetSends, &r.Metadata,
+		&r.TraceID, &r.Traceparent, &r.ParentID, &r.BatchID, &r.BudgetID, &r.BudgetSends, &r.Metadata,
 		&r.State, &r.Run, &r.Epoch, &r.Owner, &r.Token, &r.JobID, &r.Attempts, &r.TotalAttempts, &r.NotSent, &r.Released, &r.Lost,
 		&r.Unclear, &r.CancelRequested, &r.RunAt, &r.Deadline, &r.CreatedAt, &r.VirtualAt, &r.StartedAt, &r.FinishedAt,
 		&r.ExpiresAt, &r.PayloadPurgedAt, &r.Usage.InputTokens, &r.Usage.CachedTokens, &r.Usage.OutputTokens, &r.Usage.ReasoningTokens,
@@ -186,6 +186,7 @@ type New struct {
 	InputHash     [32]byte
 	ConfigHash    string
 	TraceID       string
+	Traceparent   string // where in that trace; see package tracing
 	ParentID      *task.ID
 	Batch         *task.ID
 	Background    bool      // it follows on a batch, and has no more weight than that
@@ -210,21 +211,22 @@ const insertTasks = `
 WITH new AS (
     INSERT INTO onefold.tasks (id, tenant, kind, key, slot, dedupe, provider, priority, fingerprint,
         fingerprint_version, input_hash, config_hash, trace_id, parent_id, budget_id, budget_sends, occurred_at,
-        run_at, deadline, deadline_after, metadata, effects, input, batch_id, virtual_at, origin, job_id)
+        run_at, deadline, deadline_after, metadata, effects, input, batch_id, virtual_at, origin, traceparent, job_id)
     SELECT r.id, r.tenant, r.kind, r.key, r.slot, r.dedupe, r.provider, r.priority, r.fingerprint,
         r.fingerprint_version, r.input_hash, r.config_hash, r.trace_id, r.parent_id, r.budget_id, r.budget_sends,
         r.occurred_at, greatest(r.run_at, now()), coalesce(r.deadline, greatest(r.run_at, now()) + r.deadline_after),
         coalesce(r.deadline - now(), r.deadline_after), r.metadata, r.effects, r.input,
-        r.batch_id, r.virtual_at, nullif(r.origin, ''), nextval('onefold.river_job_id_seq')
+        r.batch_id, r.virtual_at, nullif(r.origin, ''), r.traceparent, nextval('onefold.river_job_id_seq')
     FROM (
         SELECT *
         FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
             $8::smallint[], $9::bytea[], $10::smallint[], $11::bytea[], $12::text[], $13::text[], $14::uuid[],
             $15::text[], $16::integer[], $17::timestamptz[], $18::timestamptz[], $19::timestamptz[],
-            $20::interval[], $21::bytea[], $22::bytea[], $23::bytea[], $25::uuid[], $26::timestamptz[], $27::text[])
+            $20::interval[], $21::bytea[], $22::bytea[], $23::bytea[], $25::uuid[], $26::timestamptz[], $27::text[],
+            $28::text[])
             AS u (id, tenant, kind, key, slot, dedupe, provider, priority, fingerprint, fingerprint_version,
                 input_hash, config_hash, trace_id, parent_id, budget_id, budget_sends, occurred_at, run_at, deadline,
-                deadline_after, metadata, effects, input, batch_id, virtual_at, origin)
+                deadline_after, metadata, effects, input, batch_id, virtual_at, origin, traceparent)
         ORDER BY u.tenant, u.kind, u.key, u.slot, u.id
     ) AS r
     ON CONFLICT DO NOTHING
@@ -257,7 +259,7 @@ func InsertTasks(ctx context.Context, db DBTX, news []*New) (map[task.ID]Inserte
 		tenants, kinds, keys, slots, dedupes, providers, hashes = make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 		priorities, versions                                    = make([]int16, n), make([]int16, n)
 		prints, inputHashes, metas, effects, inputs             = make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n)
-		traces, budgets                                         = make([]*string, n), make([]*string, n)
+		traces, traceparents, budgets                           = make([]*string, n), make([]*string, n), make([]*string, n)
 		parents, batches                                        = make([]*task.ID, n), make([]*task.ID, n)
 		sends                                                   = make([]*int32, n)
 		occurred, runs, deadlines                               = make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n)
@@ -269,7 +271,7 @@ func InsertTasks(ctx context.Context, db DBTX, news []*New) (map[task.ID]Inserte
 		ids[i], tenants[i], kinds[i], keys[i], slots[i] = t.ID, t.Slot.Tenant, t.Slot.Kind, t.Slot.Key, t.Slot.Slot
 		dedupes[i], providers[i], queues[i], priorities[i] = string(t.Dedupe), t.Provider, t.Queue, t.Priority
 		prints[i], versions[i], inputHashes[i], hashes[i] = t.Fingerprint[:], t.FingerprintV, t.InputHash[:], t.ConfigHash
-		traces[i], parents[i], budgets[i] = null(t.TraceID), t.ParentID, null(t.BudgetID)
+		traces[i], traceparents[i], parents[i], budgets[i] = null(t.TraceID), null(t.Traceparent), t.ParentID, null(t.BudgetID)
 		if t.BudgetID != "" {
 			sends[i] = &t.BudgetSends
 		}
@@ -280,7 +282,7 @@ func InsertTasks(ctx context.Context, db DBTX, news []*New) (map[task.ID]Inserte
 		}
 	}
 	rows, err := db.Query(ctx, insertTasks, ids, tenants, kinds, keys, slots, dedupes, providers, priorities, prints, versions,
-		inputHashes, hashes, traces, parents, budgets, sends, occurred, runs, deadlines, afters, metas, effects, inputs, queues, batches, virtuals, origins)
+		inputHashes, hashes, traces, parents, budgets, sends, occurred, runs, deadlines, afters, metas, effects, inputs, queues, batches, virtuals, origins, traceparents)
 	if err != nil {
 		return nil, fmt.Errorf("insert tasks: %w", err)
 	}

@@ -226,7 +226,7 @@ func newRow(n *store.New, in store.Inserted) *task.Row {
 	return &task.Row{
 		ID: n.ID, Tenant: n.Slot.Tenant, Kind: n.Slot.Kind, Key: n.Slot.Key, Slot: n.Slot.Slot, Dedupe: n.Dedupe,
 		Provider: n.Provider, Priority: n.Priority, Fingerprint: n.Fingerprint[:], InputHash: n.InputHash[:],
-		ConfigHash: n.ConfigHash, TraceID: n.TraceID, ParentID: n.ParentID, BatchID: n.Batch, BudgetID: n.BudgetID, BudgetSends: n.BudgetSends,
+		ConfigHash: n.ConfigHash, TraceID: n.TraceID, Traceparent: n.Traceparent, ParentID: n.ParentID, BatchID: n.Batch, BudgetID: n.BudgetID, BudgetSends: n.BudgetSends,
 		Metadata: n.Metadata, State: api.Pending, Run: 1, RunAt: in.RunAt, Deadline: in.Deadline,
 		CreatedAt: in.CreatedAt, VirtualAt: n.Virtual, Usage: api.Usage{Billed: api.BilledNo}, Now: in.CreatedAt,
 	}

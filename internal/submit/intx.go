@@ -14,6 +14,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/task"
+	"github.com/onefold-dev/onefold/internal/tracing"
 )
 
 // Newest finds the configuration that new tasks of a kind run under.
@@ -51,11 +52,18 @@ func (s *Service) MaySend(ctx context.Context, tenant, destination string) (bool
 // REPEATABLE READ and SERIALIZABLE a key that was inserted since the snapshot
 // gives 40001, as any write there: the caller's retry then finds it.
 //
+// Tasks continue the trace that ctx stands in, where a request names none.
+//
 // Duplicates are not counted here: the count's row would stay locked as long as
 // the caller likes.
 func InTx(ctx context.Context, tx pgx.Tx, rules Rules, requests []Request) ([]Outcome, []string, error) {
 	b := &inTx{tx: tx, rules: rules, out: make([]Outcome, len(requests))}
+	here := tracing.From(ctx)
 	for i, r := range requests {
+		if r.Traceparent == "" && r.TraceID == "" {
+			r.Traceparent = here
+			r.TraceID = tracing.TraceID(here)
+		}
 		n, kind, err := prepare(rules.Newest, r)
 		if err != nil {
 			b.out[i].Err = err

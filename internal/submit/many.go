@@ -28,9 +28,14 @@ type Outcome struct {
 // committed.
 func (s *Service) Many(ctx context.Context, requests []Request) []Outcome {
 	out := make([]Outcome, len(requests))
+	ctx, span := s.traceMany(ctx, len(requests))
+	defer span.End()
 	news, kinds, at := []*store.New{}, []*config.Kind{}, []int{}
 	for i := range requests {
 		requests[i] = s.folded(requests[i])
+		if span != nil {
+			requests[i].TraceID, requests[i].Traceparent = span.TraceID(), span.Traceparent()
+		}
 		r := requests[i]
 		n, kind, err := prepare(s.Kinds.Newest, r)
 		if err == nil {

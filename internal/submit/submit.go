@@ -26,18 +26,20 @@ import (
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/task"
+	"github.com/onefold-dev/onefold/internal/tracing"
 )
 
-// Config is what a Service works with; all fields but Gates and Salt are required.
+// Config is what a Service works with; all fields but Gates, Salt and Traces are required.
 type Config struct {
 	Pool     *pgxpool.Pool
 	Kinds    *kinds.Book
 	Outbox   *outbox.Outbox
 	Notifier *job.Notifier
 	Log      *slog.Logger
-	Gates    *gate.Board // what operators stop; nil: nothing
-	Fair     *fair.Clock // gives tasks their places; nil: the order of submits
-	Salt     []byte      // folds callers' addresses; none: they are not kept
+	Gates    *gate.Board     // what operators stop; nil: nothing
+	Fair     *fair.Clock     // gives tasks their places; nil: the order of submits
+	Salt     []byte          // folds callers' addresses; none: they are not kept
+	Traces   *tracing.Tracer // nil: no spans are made
 }
 
 // Service serves the acts of callers and operators.
@@ -74,14 +76,15 @@ func (s *Service) Close() {
 // Request is one submit as it came. Body is the raw JSON body; with Keyed it
 // names its key itself, as items of a bulk and lines of a batch do.
 type Request struct {
-	Tenant    string
-	Key       string
-	KeySent   bool
-	Keyed     bool
-	Body      []byte
-	TraceID   string
-	RequestID string
-	Actor     string
+	Tenant      string
+	Key         string
+	KeySent     bool
+	Keyed       bool
+	Body        []byte
+	TraceID     string
+	Traceparent string // where in that trace it was sent, "" where it was in none
+	RequestID   string
+	Actor       string
 	// Source is what counts are kept by: the name of a webhook's source, "" for
 	// the API. Client is the caller's address, which is folded before it is kept, UserAgent is what it says it is;
 	// both are for the timeline.
@@ -113,8 +116,10 @@ func (s *Service) Submit(ctx context.Context, r Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	ctx, span := s.trace(ctx, n)
 	a, err := s.submit(ctx, r, n, kind)
 	r.count(kind.Name, a, err)
+	traced(span, a, err)
 	return a, err
 }
 
@@ -211,8 +216,8 @@ func row(r Request, p *submission.Parsed, kind *config.Kind, sums canon.Sums) *s
 		Queue:      job.Queue(kind.Provider),
 		Priority:   p.Priority,
 		ConfigHash: kind.Hash(),
-		TraceID:    r.TraceID,
-		BudgetID:   p.Budget.ID, BudgetSends: int32(p.Budget.Sends),
+		TraceID:    r.TraceID, Traceparent: r.Traceparent,
+		BudgetID: p.Budget.ID, BudgetSends: int32(p.Budget.Sends),
 		OccurredAt: p.OccurredAt, RunAt: p.RunAt, Deadline: p.Deadline, DeadlineAfter: kind.Deadline,
 		Metadata: p.Metadata, Effects: p.Effects, Input: p.Input,
 		Fingerprint: sums.Fingerprint, FingerprintV: canon.FingerprintVersion, InputHash: sums.Input,

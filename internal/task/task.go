@@ -34,6 +34,7 @@ type Row struct {
 	InputHash   []byte
 	ConfigHash  string
 	TraceID     string
+	Traceparent string
 	ParentID    *ID
 	DuplicateOf *ID // a person says that it repeats this one
 	BatchID     *ID
