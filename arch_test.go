@@ -350,3 +350,26 @@ func TestNoProviderInAPI(t *testing.T) {
 		}
 	}
 }
+
+// Whoever links the public packages gets no SDK of OpenTelemetry into the build, and
+// of its API only what package enqueue needs to go on with the caller's own trace.
+func TestPublicWithoutSDK(t *testing.T) {
+	t.Parallel()
+	for pkg, banned := range map[string][]string{
+		"./api":        {"go.opentelemetry.io"},
+		"./client/...": {"go.opentelemetry.io"},
+		"./enqueue":    {"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "google.golang.org/grpc"},
+	} {
+		out, err := exec.Command("go", "list", "-deps", pkg).Output()
+		if err != nil {
+			t.Fatalf("list what %s links: %v", pkg, err)
+		}
+		for dep := range strings.FieldsSeq(string(out)) {
+			for _, no := range banned {
+				if strings.HasPrefix(dep, no) {
+					t.Errorf("%s links %s", pkg, dep)
+				}
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"github.com/onefold-dev/onefold/internal/telemetry"
+	"github.com/onefold-dev/onefold/internal/tracing"
 )
 
 var (
@@ -11,9 +12,9 @@ var (
 )
 
 // count counts a delivery whose outcome has committed.
-func (e *ending) count(effectType string, status int) {
+func (e *ending) count(effectType string, status int, span *tracing.Span) {
 	deliveriesTotal.WithLabelValues(e.destination, effectType, e.Outcome).Inc()
-	deliverySeconds.WithLabelValues(e.destination).Observe(e.Took.Seconds())
+	span.Observe(deliverySeconds.WithLabelValues(e.destination), e.Took.Seconds())
 	if status == 401 || status == 403 {
 		telemetry.AuthFailed(telemetry.SideDestination, e.destination)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/group"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/task"
+	"github.com/onefold-dev/onefold/internal/tracing"
 )
 
 // Limits of the outbox. SendLimit is from design section 8; the rest are defaults of [Opts].
@@ -54,6 +55,8 @@ type Opts struct {
 	Fair *fair.Clock
 	// Ended says whether the process of that identity has ended, as far as this machine can tell. Nil: it never can.
 	Ended func(identity string) bool
+	// Traces makes the spans of deliveries. Nil: there are none.
+	Traces *tracing.Tracer
 	// Senders deliver effects, by type.
 	Senders map[string]Sender
 	// Incarnation is the process's present one; it changes after a missed lease, and is the zero ID while there is none.

@@ -62,6 +62,7 @@ func (o *Outbox) deliver(ctx context.Context, c *claimed) {
 		slog.String("destination", c.Destination), slog.Int("attempt", int(c.Attempts)), slog.Int64("epoch", c.Epoch))
 	defer line.Emit(ctx)
 
+	ctx, span := o.trace(ctx, c)
 	began := o.Clock()
 	t := o.try(ctx, c, to)
 	took := o.Clock() - began
@@ -87,10 +88,11 @@ func (o *Outbox) deliver(ctx context.Context, c *claimed) {
 	if v.To == api.EffectWaiting {
 		line.Add(slog.Duration("wait_ms", v.After))
 	}
+	defer delivered(span, v, t.answer)
 	e := newEnding(c, v, t, took)
 	recorded, err := o.record(ctx, e)
 	if err == nil && recorded {
-		e.count(c.Type, t.out.Status)
+		e.count(c.Type, t.out.Status, span)
 	}
 	if err == nil && !recorded {
 		fencedTotal.WithLabelValues(c.Destination).Inc()
@@ -187,6 +189,8 @@ func (o *Outbox) send(ctx context.Context, effectType string, d Delivery) (out O
 			out = Outcome{Class: Unclear, Code: string(api.CodeInternal), Message: "the delivery ended in an internal error"}
 		}
 	}()
+	limit, span := o.traceSend(limit, effectType, d)
+	defer func() { sent(span, out) }()
 	out = o.Senders[effectType].Send(limit, d)
 	if failpoint.Hit(failpoint.SendAfter) != nil {
 		out = Outcome{Class: Unclear, Code: string(api.CodeConnection), Message: "the answer was lost"}

@@ -59,17 +59,3 @@ func format(sc trace.SpanContext) string {
 func lowerHex(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == ""
 }
-
-type passKey struct{}
-
-// Pass returns a context whose span may be told to whoever is called within it: [Outgoing] gives it out. Without it
-// nobody outside hears of our traces.
-func Pass(ctx context.Context) context.Context { return context.WithValue(ctx, passKey{}, true) }
-
-// Outgoing is the traceparent that a request made within ctx carries, "" for none.
-func Outgoing(ctx context.Context) string {
-	if pass, _ := ctx.Value(passKey{}).(bool); !pass {
-		return ""
-	}
-	return From(ctx)
-}

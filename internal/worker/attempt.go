@@ -14,6 +14,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/failpoint"
 	"github.com/onefold-dev/onefold/internal/provider"
 	"github.com/onefold-dev/onefold/internal/telemetry"
+	"github.com/onefold-dev/onefold/internal/tracing"
 )
 
 // maxResult is the largest result kept (design section 6): a larger one fails
@@ -25,6 +26,7 @@ type attempt struct {
 	*claimed
 	inc  *Incarnation
 	line *telemetry.Line
+	span *tracing.Span // nil: no spans are made
 	ctx  context.Context
 	cut  context.CancelCauseFunc
 	body []byte    // the rendered request, nil before it is rendered
@@ -47,6 +49,9 @@ func (w *Worker) run(inc *Incarnation, c *claimed) {
 	defer end()
 	a.ctx, a.cut = context.WithCancelCause(ctx)
 	defer a.cut(nil)
+	w.trace(a)
+	defer a.span.End()
+	a.span.Observe(queueWait.WithLabelValues(c.row.Kind), max(c.row.Now.Sub(c.row.RunAt).Seconds(), 0))
 	a.line = telemetry.NewLine(w.Log, telemetry.MsgAttempt, a.attrs()...)
 	defer a.line.Emit(context.Background())
 	w.mu.Lock()

@@ -147,7 +147,6 @@ func (w *Worker) claimOnce(ctx context.Context, requests []claimRequest) ([]*cla
 		if c := p.got[i]; c != nil {
 			c.at = time.Now()
 			out[i] = c
-			queueWait.WithLabelValues(c.row.Kind).Observe(max(c.row.Now.Sub(c.row.RunAt).Seconds(), 0))
 		}
 	}
 	return out, nil

@@ -65,7 +65,9 @@ func (w *Worker) end(a *attempt, e *ending) {
 		slog.Int64("first_byte_ms", e.at.FirstByte.Milliseconds()), slog.Int64("total_ms", e.at.Total.Milliseconds()),
 		slog.String("model", e.at.Model), slog.Int64("input_tokens", e.at.Usage.InputTokens), slog.Int64("output_tokens", e.at.Usage.OutputTokens),
 		slog.String("billed", string(e.at.Billed)))
+	span := w.traceFinish(a)
 	done, err := w.write(a, e)
+	a.finished(span, e, done, err)
 	switch {
 	case err != nil:
 		a.line.Fail(err)

@@ -28,15 +28,17 @@ const (
 // send makes the attempt's call. Where the provider works in the background, the
 // job it started is stored before it is waited for: after a crash the stored job
 // is polled, and nothing is sent again.
-func (w *Worker) send(a *attempt, p provider.Provider, r provider.Request) (*provider.Response, error) {
+func (w *Worker) send(a *attempt, p provider.Provider, r provider.Request) (resp *provider.Response, err error) {
+	ctx, span := w.traceCall(a, r)
+	defer func() { calledBack(span, resp, err) }()
 	w.Retries.Called()
 	a.credential = w.Gates.Fingerprint(gate.Provider(a.row.Provider))
 	a.sent = time.Now()
 	bg, ok := p.(provider.Poller)
 	if !ok {
-		return p.Call(a.ctx, r)
+		return p.Call(ctx, r)
 	}
-	name, err := bg.Start(a.ctx, r)
+	name, err := bg.Start(ctx, r)
 	if err != nil {
 		return nil, err
 	}

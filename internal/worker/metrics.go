@@ -26,10 +26,10 @@ func (e *ending) count() {
 	kind, provider := e.a.row.Kind, e.a.row.Provider
 	attemptsTotal.WithLabelValues(kind, provider, e.at.Outcome).Inc()
 	if e.at.FirstByte > 0 {
-		firstByte.WithLabelValues(kind, provider).Observe(e.at.FirstByte.Seconds())
+		e.a.span.Observe(firstByte.WithLabelValues(kind, provider), e.at.FirstByte.Seconds())
 	}
 	if e.at.Sent != nil {
-		callTotal.WithLabelValues(kind, provider, e.at.Outcome).Observe(e.at.Total.Seconds())
+		e.a.span.Observe(callTotal.WithLabelValues(kind, provider, e.at.Outcome), e.at.Total.Seconds())
 	}
 	for direction, n := range map[string]int64{
 		"input": e.at.Usage.InputTokens, "cached": e.at.Usage.CachedTokens, "output": e.at.Usage.OutputTokens, "reasoning": e.at.Usage.ReasoningTokens,

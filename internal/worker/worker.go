@@ -20,6 +20,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/provider"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/task"
+	"github.com/onefold-dev/onefold/internal/tracing"
 )
 
 // errReleased is the cause of a call cut because this process stops.
@@ -44,7 +45,8 @@ type Config struct {
 	Gates     *gate.Board // nil: everything is open and nothing bounded
 	Log       *slog.Logger
 	Random    func() float64
-	Retries   *task.Retries // this process's budget for calling again; nil means one of its own
+	Traces    *tracing.Tracer // nil: no spans are made
+	Retries   *task.Retries   // this process's budget for calling again; nil means one of its own
 	// Reap applies the reaper's rule to tasks, by id and epoch, that this process
 	// owns by the database's word and does not hold.
 	Reap func(ctx context.Context, owned map[task.ID]int64)

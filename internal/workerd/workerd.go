@@ -123,7 +123,7 @@ func (w *Worker) build(ctx context.Context) error {
 		Fair: w.places, Gates: w.gates, Destinations: w.doors,
 		Config: cfg, Pool: w.app.Pool, Log: w.app.Log, Notify: w.notifier, Senders: newSenders(),
 		Version: boot.Version, Region: w.app.Config.Region, Ended: boot.Ended,
-		Incarnation: w.incarnation, MaySend: func() bool { return w.lease.Current() != nil },
+		Incarnation: w.incarnation, Traces: w.app.Traces, MaySend: func() bool { return w.lease.Current() != nil },
 	})
 	start := time.Now()
 	retries := task.NewRetries(func() time.Duration { return time.Since(start) })
@@ -136,7 +136,7 @@ func (w *Worker) build(ctx context.Context) error {
 	w.batches = batch.New(batch.Config{Pool: w.app.Pool, Kinds: w.app.Kinds, Submit: w.submits, Notifier: w.notifier, Log: w.app.Log})
 	made := worker.New(worker.Config{
 		Pool: w.app.Pool, EffectsDB: w.effectsDB, Kinds: w.app.Kinds, Providers: providers, Outbox: w.outbox,
-		Notifier: w.notifier, Lease: w.lease, Gates: w.gates, Log: w.app.Log, Retries: retries, Reap: w.upkeep.Reap,
+		Notifier: w.notifier, Lease: w.lease, Gates: w.gates, Log: w.app.Log, Retries: retries, Reap: w.upkeep.Reap, Traces: w.app.Traces,
 	})
 	w.worker.Store(made)
 	w.client, err = job.NewClient(job.Opts{
