@@ -89,6 +89,7 @@ func (c *devCmd) serve(ctx context.Context, e *env, ready devReady) error {
 	}
 	open := func(service string) (*boot.App, error) {
 		return boot.Open(ctx, boot.Config{
+			Getenv:  os.Getenv,
 			Service: service, DatabaseURL: ready.Database, ConfigPath: c.Config, Addr: c.Addr, LogLevel: "warn",
 			LogTo: e.stderr, Configuration: config.Built(getenv),
 		})

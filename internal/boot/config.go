@@ -47,6 +47,8 @@ type Config struct {
 	// StartPatience is how long a start waits for a database that is not there
 	// yet. A minute when 0.
 	StartPatience time.Duration
+	// Getenv reads the variables that switch traces on. Nil: there are none.
+	Getenv func(string) string
 	// LogTo receives the log; os.Stderr is for the mains to pass.
 	LogTo io.Writer
 }

@@ -38,7 +38,7 @@ func (f Flags) Config(service string, opts config.Opts, log io.Writer) Config {
 	return Config{
 		SealKeys: keys,
 		Service:  service, DatabaseURL: f.DatabaseURL, DirectURL: f.DirectURL, ConfigPath: f.File, AdminAddr: f.AdminAddr, Region: f.Region,
-		LogLevel: f.LogLevel, LogTo: log, Configuration: opts,
+		LogLevel: f.LogLevel, LogTo: log, Configuration: opts, Getenv: os.Getenv,
 	}
 }
 

@@ -61,7 +61,7 @@ func Open(ctx context.Context, c Config) (*App, error) {
 	}
 	pooled.pool.Store(a.Pool)
 	a.sender, err = otlp.Start(ctx, otlp.Opts{
-		Service: "onefold-" + c.Service, Version: Version, Instance: a.Instance, Getenv: c.Configuration.Getenv, Log: a.Log,
+		Service: "onefold-" + c.Service, Version: Version, Instance: a.Instance, Getenv: c.Getenv, Log: a.Log,
 	})
 	if err == nil {
 		a.Traces = a.sender.Tracer()
