@@ -99,11 +99,13 @@ CASE
     ELSE ''
 END`
 
+// Whether there is a kept result is asked by a scalar query: EXISTS the planner
+// would rather answer for all tasks at once, from the whole ledger.
 const reviewTasks = `
 SELECT r.since, r.id, now(), r.reason, r.id, r.tenant, r.kind, r.key, r.state, r.run, r.epoch, r.attempts, r.created_at, r.run_at,
        coalesce(r.error_code, ''), coalesce(r.error_message, ''), r.compensations,
-       r.state = 'unknown' AND EXISTS (
-           SELECT FROM onefold.attempts AS a WHERE a.task_id = r.id AND a.run = r.run AND a.kept_result IS NOT NULL),
+       r.state = 'unknown' AND coalesce((
+           SELECT true FROM onefold.attempts AS a WHERE a.task_id = r.id AND a.run = r.run AND a.kept_result IS NOT NULL LIMIT 1), false),
        r.payload_purged_at IS NOT NULL
 FROM (
     SELECT t.*, coalesce(t.finished_at, t.stuck_at) AS since,` + taskReason + ` AS reason
