@@ -52,7 +52,13 @@ func TestLogLeakCases(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "key"), []byte("sk-CANARY-0123456789\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := setup(t, &proc.Opts{Config: strings.NewReplacer("UPSTREAM", up.URL, "DIR", dir).Replace(leakConfig)})
+	traces := &spans{}
+	collector := httptest.NewServer(traces)
+	t.Cleanup(collector.Close)
+	b := setup(t, &proc.Opts{
+		Config: strings.NewReplacer("UPSTREAM", up.URL, "DIR", dir).Replace(leakConfig),
+		Env:    []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_BSP_SCHEDULE_DELAY=50"},
+	})
 	answers := ""
 	for _, kind := range []string{"notfound", "nodns", "file", "refuses"} {
 		req, _ := http.NewRequest(http.MethodPost, b.api.URL()+"/v1/tasks", strings.NewReader(`{"kind":"`+kind+`","input":{"text":"x"}}`))
@@ -85,7 +91,12 @@ func TestLogLeakCases(t *testing.T) {
 			metrics += series + "\n"
 		}
 	}
-	for where, text := range map[string]string{"the log of api": b.api.Log(), "the log of worker": b.work.Log(), "the metrics": metrics, "the answers": answers} {
+	proc.Until(t, "the spans of all four calls came", func() bool { return traces.count("chat m") >= 4 })
+	raw := traces.bytes()
+	if !strings.Contains(raw, "notfound") { // what is looked through is what was sent
+		t.Error("the spans do not name the kinds")
+	}
+	for where, text := range map[string]string{"the spans": raw, "the log of api": b.api.Log(), "the log of worker": b.work.Log(), "the metrics": metrics, "the answers": answers} {
 		if i := strings.Index(text, "CANARY"); i >= 0 {
 			t.Errorf("a secret in %s: %.200s", where, text[max(i-120, 0):])
 		}

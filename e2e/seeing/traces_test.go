@@ -51,6 +51,25 @@ func (s *spans) named(trace, name string) *otlp.Span {
 	return nil
 }
 
+// count is how many spans of that name came.
+func (s *spans) count(name string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sp := range s.all {
+		if sp.Name == name {
+			n++
+		}
+	}
+	return n
+}
+
+// bytes is all that came.
+func (s *spans) bytes() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.raw)
+}
+
 func attr(s *otlp.Span, key string) string {
 	for _, a := range s.Attributes {
 		if a.Key == key {
