@@ -67,6 +67,10 @@ postgres:
 modules:
 	@go mod download
 
+.PHONY: prometheus
+prometheus: ## Unpack Prometheus under bin, for the tests of the dashboard and the alerts
+	@scripts/ensure-prometheus.sh >/dev/null
+
 .PHONY: alerts
 alerts: ## Test the alert rules with promtool
 	scripts/test-alerts.sh

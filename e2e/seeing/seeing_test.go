@@ -85,11 +85,16 @@ func (b *bundle) cli(args ...string) string {
 
 var adminAddr = regexp.MustCompile(`"addr":"([^"]+)"`)
 
+// admin is the address of a process's admin listener.
+func admin(t *testing.T, p *proc.Process) string {
+	t.Helper()
+	return adminAddr.FindStringSubmatch(p.AwaitLog(t, "admin listening"))[1]
+}
+
 // scrape is what a process's /metrics holds: series and their values.
 func (b *bundle) scrape(p *proc.Process) map[string]float64 {
 	b.t.Helper()
-	addr := adminAddr.FindStringSubmatch(p.AwaitLog(b.t, "admin listening"))[1]
-	resp, err := b.http.Get("http://" + addr + "/metrics")
+	resp, err := b.http.Get("http://" + admin(b.t, p) + "/metrics")
 	if err != nil {
 		b.t.Fatal(err)
 	}
