@@ -102,6 +102,7 @@ var rules = []rule{
 	{"examples/demo", []string{"client", "internal/auth", "internal/fakellm", "internal/pg", "migrations"}, "it sets up on one machine what an operator would: database, key, model"},
 	{"examples/coupon", []string{"internal/fakellm", "internal/pg", "migrations"}, "as the demo"},
 	{"examples/*", []string{"client", "internal/pg"}, "an example shows what a user can do; the demo also needs a database"},
+	{"deploy/grafana/dashboard", nil, "draws a dashboard, and knows metrics by their names only"},
 	{"e2e", everything, "tests of whole programs"},
 	{"e2e/*", everything, "tests of whole programs"},
 }
