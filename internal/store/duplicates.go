@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
 // AddDuplicates adds what was counted to tasks, in id order, and keeps the first
 // duplicates one by one; tasks purged meanwhile are skipped. What it also keeps, a row a day and kind, is the longest
 // time between a first submit and a duplicate of it: what a retention has to
-// cover. Duplicates are written within a second of their coming.
-func AddDuplicates(ctx context.Context, db DBTX, tallies []Tally, firsts []Submitted) error {
+// cover. Duplicates are written within a second of their coming. It takes two
+// statements, so that a transaction has to hold them together.
+func AddDuplicates(ctx context.Context, tx pgx.Tx, tallies []Tally, firsts []Submitted) error {
 	var spans []task.ID
 	ids, folded, refused := make([]task.ID, len(tallies)), make([]int64, len(tallies)), make([]int64, len(tallies))
 	for i, t := range tallies {
@@ -30,7 +33,7 @@ func AddDuplicates(ctx context.Context, db DBTX, tallies []Tally, firsts []Submi
 			cols[i] = append(cols[i], v)
 		}
 	}
-	_, err := db.Exec(ctx, `
+	_, err := tx.Exec(ctx, `
 WITH q AS (
     SELECT q.id, q.folded, q.refused
     FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS q (id, folded, refused)
@@ -57,7 +60,7 @@ ORDER BY s.id`, ids, folded, refused, of, nths, ages, cols[0], cols[1], cols[2],
 	if err != nil {
 		return fmt.Errorf("count duplicates: %w", err)
 	}
-	_, err = db.Exec(ctx, `
+	_, err = tx.Exec(ctx, `
 INSERT INTO onefold.duplicate_spans AS s (day, tenant, kind, longest)
 SELECT (now() AT TIME ZONE 'UTC')::date, t.tenant, t.kind, max(now() - t.created_at)
 FROM onefold.tasks AS t

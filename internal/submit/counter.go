@@ -14,6 +14,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/task"
 )
@@ -37,8 +40,9 @@ const (
 // answers. A process that dies loses those of its last half second; they are for
 // people to read, no promise rests on them.
 type counter struct {
-	db  store.DBTX
-	log *slog.Logger
+	db    *pgxpool.Pool
+	log   *slog.Logger
+	blind bool
 
 	mu     sync.Mutex
 	counts map[task.ID]*store.Tally
@@ -55,7 +59,7 @@ type first struct {
 	at time.Time
 }
 
-func newCounter(db store.DBTX, log *slog.Logger) *counter {
+func newCounter(db *pgxpool.Pool, log *slog.Logger) *counter {
 	c := &counter{
 		db: db, log: log, counts: map[task.ID]*store.Tally{}, conflicts: map[store.ConflictKey]store.Conflict{}, stop: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -64,6 +68,9 @@ func newCounter(db store.DBTX, log *slog.Logger) *counter {
 }
 
 func (c *counter) add(id task.ID, what string, r *Request) {
+	if c.blind {
+		return
+	}
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,6 +119,9 @@ func (c *counter) run() {
 	}
 }
 
+// flush writes what was gathered in one transaction: if it fails or the process
+// dies before its commit nothing is counted, and what is still here is written
+// with the next.
 func (c *counter) flush() {
 	c.mu.Lock()
 	counts, firsts := c.counts, c.firsts
@@ -132,7 +142,7 @@ func (c *counter) flush() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	err := store.AddDuplicates(ctx, c.db, tallies, rows)
+	err := pgx.BeginTxFunc(ctx, c.db, store.ReadCommitted, func(tx pgx.Tx) error { return store.AddDuplicates(ctx, tx, tallies, rows) })
 	if err == nil {
 		return
 	}
@@ -158,6 +168,9 @@ func agent(s string) string {
 
 // origin is who made a task, as its row keeps it.
 func (r *Request) origin() string {
+	if r.blind {
+		return ""
+	}
 	b, _ := json.Marshal(struct { // strings always encode
 		RequestID string `json:"request_id,omitempty"`
 		Client    string `json:"client,omitempty"`
@@ -170,7 +183,8 @@ func (r *Request) origin() string {
 // folded is r with its caller's address folded: equal ones stay equal, and who
 // reads them learns no more.
 func (s *Service) folded(r Request) Request {
-	if r.Client == "" || len(s.Salt) == 0 {
+	r.blind = s.Blind
+	if r.blind || r.Client == "" || len(s.Salt) == 0 {
 		r.Client = ""
 		return r
 	}

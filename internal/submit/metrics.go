@@ -31,6 +31,9 @@ const (
 
 // count counts what a submit came to.
 func (r *Request) count(kind string, a Answer, err error) {
+	if r.blind {
+		return
+	}
 	source := r.Source
 	if source == "" {
 		source = sourceAPI

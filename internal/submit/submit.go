@@ -36,10 +36,13 @@ type Config struct {
 	Outbox   *outbox.Outbox
 	Notifier *job.Notifier
 	Log      *slog.Logger
-	Gates    *gate.Board     // what operators stop; nil: nothing
-	Fair     *fair.Clock     // gives tasks their places; nil: the order of submits
-	Salt     []byte          // folds callers' addresses; none: they are not kept
-	Traces   *tracing.Tracer // nil: no spans are made
+	Gates    *gate.Board // what operators stop; nil: nothing
+	Fair     *fair.Clock // gives tasks their places; nil: the order of submits
+	Salt     []byte      // folds callers' addresses; none: they are not kept
+	// Blind leaves out what is kept and counted of submits only for people to see:
+	// for measuring what it costs.
+	Blind  bool
+	Traces *tracing.Tracer // nil: no spans are made
 }
 
 // Service serves the acts of callers and operators.
@@ -57,6 +60,7 @@ func New(c Config) *Service {
 	s.inserts = group.New(s.insert, size, &group.Opts{Single: oneAtFault})
 	s.bulk = group.New(s.insert, size, &group.Opts{Max: MaxBulk, Single: oneAtFault})
 	s.dups = newCounter(c.Pool, c.Log)
+	s.dups.blind = c.Blind
 	return s
 }
 
@@ -91,6 +95,7 @@ type Request struct {
 	Source    string
 	Client    string
 	UserAgent string
+	blind     bool
 
 	// Of a batch's line: the id its task gets, the batch, and the time by which
 	// it must be done whatever else is asked for.
