@@ -6,6 +6,7 @@
 //	go run .                            all of it, about five minutes
 //	go run . -only 'drain' -rounds 1    one scenario, once
 //	go run . -profile /tmp/p            also a CPU profile for each scenario
+//	go run . -observe -rounds 15        what observing submits costs, by turns
 //
 // It starts a Postgres of its own, with fsync and synchronous_commit on, and
 // removes it afterwards.
@@ -34,6 +35,7 @@ type options struct {
 	json    string
 	profile string
 	data    string
+	observe bool
 }
 
 func main() {
@@ -60,6 +62,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.json, "json", "", "also write all figures to this `file`")
 	fs.StringVar(&o.profile, "profile", "", "write a CPU profile of each scenario's last round into this `folder`")
 	fs.StringVar(&o.data, "data", "", "make the database in this `folder` (default the temporary one): it should be on a disk like a server's")
+	fs.BoolVar(&o.observe, "observe", false, "instead measure what it costs to keep and count submits for people to see: with and without in turns")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
@@ -95,6 +98,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
+	if o.observe {
+		return observe(ctx, c, o, stdout)
+	}
 	rep := &report{Machine: c.machine, Time: o.time.String(), Rounds: o.rounds, Tasks: o.tasks}
 	for round := range o.rounds {
 		if err := runRound(ctx, c, o, round, chosen, rep, stderr); err != nil {

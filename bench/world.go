@@ -168,6 +168,11 @@ func (w *world) open(ctx context.Context, service string) (*boot.App, error) {
 
 // submits is the service that an API process answers submits with.
 func (w *world) submits(ctx context.Context) (*submit.Service, error) {
+	return w.submitsAs(ctx, false)
+}
+
+// submitsAs leaves out what is there for people to see when blind.
+func (w *world) submitsAs(ctx context.Context, blind bool) (*submit.Service, error) {
 	app, err := w.open(ctx, "api")
 	if err != nil {
 		return nil, err
@@ -179,6 +184,7 @@ func (w *world) submits(ctx context.Context) (*submit.Service, error) {
 	}
 	s := submit.New(submit.Config{
 		Pool: app.Pool, Kinds: app.Kinds, Outbox: outbox.New(outbox.Opts{Config: app.Kinds.Config()}), Notifier: notifier, Log: app.Log, Gates: gates,
+		Salt: []byte("the salt of this bench's addresses"), Blind: blind,
 	})
 	w.onClose(func() error {
 		s.Close()
