@@ -200,7 +200,7 @@ type New struct {
 	Metadata      []byte
 	Effects       []byte
 	Input         []byte
-	Origin        string // JSON: who made it
+	Origin        func() string // JSON: who made it; asked only where the task is inserted. Nil: nobody knows
 }
 
 // insertTasks takes the rows in key order: two groups that hold the same keys
@@ -276,7 +276,10 @@ func InsertTasks(ctx context.Context, db DBTX, news []*New) (map[task.ID]Inserte
 			sends[i] = &t.BudgetSends
 		}
 		occurred[i], runs[i], deadlines[i], afters[i] = t.OccurredAt, t.RunAt, t.Deadline, t.DeadlineAfter
-		metas[i], effects[i], inputs[i], batches[i], origins[i] = t.Metadata, t.Effects, t.Input, t.Batch, t.Origin
+		metas[i], effects[i], inputs[i], batches[i] = t.Metadata, t.Effects, t.Input, t.Batch
+		if t.Origin != nil {
+			origins[i] = t.Origin()
+		}
 		if virtuals[i] = t.Virtual; t.Virtual.IsZero() {
 			virtuals[i] = VirtualOrigin
 		}

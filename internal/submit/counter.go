@@ -27,6 +27,8 @@ const (
 	// maxFirsts bounds the duplicates held here to be kept one by one; beyond it they are only counted.
 	maxFirsts = 10_000
 	maxAgent  = 128
+	// maxKept bounds the tasks of which it is known here how many of their duplicates were kept.
+	maxKept = 50_000
 )
 
 // What a submit that met a task came to.
@@ -47,6 +49,9 @@ type counter struct {
 	mu     sync.Mutex
 	counts map[task.ID]*store.Tally
 	firsts []first
+	// kept is how many duplicates and refusals of a task were kept by this process: once they are as many as are
+	// kept at all, the next need not even be offered to the database. It may forget.
+	kept map[task.ID][2]int8
 	// refused submits, by the pattern of their key
 	conflicts map[store.ConflictKey]store.Conflict
 	stop      chan struct{}
@@ -61,7 +66,7 @@ type first struct {
 
 func newCounter(db *pgxpool.Pool, log *slog.Logger) *counter {
 	c := &counter{
-		db: db, log: log, counts: map[task.ID]*store.Tally{}, conflicts: map[store.ConflictKey]store.Conflict{}, stop: make(chan struct{}), done: make(chan struct{}),
+		db: db, log: log, counts: map[task.ID]*store.Tally{}, kept: map[task.ID][2]int8{}, conflicts: map[store.ConflictKey]store.Conflict{}, stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	go c.run()
 	return c
@@ -75,16 +80,22 @@ func (c *counter) add(id task.ID, what string, r *Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.tally(id)
-	n := &t.Folded
+	n, sort := &t.Folded, 0
 	if what == whatRefused {
-		n = &t.Refused
+		n, sort = &t.Refused, 1
 	}
 	*n++
-	if *n > store.FirstSubmits || len(c.firsts) >= maxFirsts {
+	kept := c.kept[id]
+	if kept[sort] >= store.FirstSubmits || len(c.firsts) >= maxFirsts {
 		return
 	}
+	if len(c.kept) >= maxKept {
+		clear(c.kept)
+	}
+	kept[sort]++
+	c.kept[id] = kept
 	c.firsts = append(c.firsts, first{at: now, Submitted: store.Submitted{
-		TaskID: id, What: what, Nth: *n, RequestID: r.RequestID, Client: r.Client, UserAgent: agent(r.UserAgent), Actor: r.Actor, TraceID: r.TraceID,
+		TaskID: id, What: what, Nth: *n, RequestID: r.RequestID, Client: r.client(), UserAgent: agent(r.UserAgent), Actor: r.Actor, TraceID: r.TraceID,
 	}})
 }
 
@@ -176,24 +187,28 @@ func (r *Request) origin() string {
 		Client    string `json:"client,omitempty"`
 		UserAgent string `json:"user_agent,omitempty"`
 		Actor     string `json:"actor,omitempty"`
-	}{r.RequestID, r.Client, agent(r.UserAgent), r.Actor})
+	}{r.RequestID, r.client(), agent(r.UserAgent), r.Actor})
 	return string(b)
 }
 
-// folded is r with its caller's address folded: equal ones stay equal, and who
-// reads them learns no more.
+// folded is r with what folds its caller's address; who reads the address is
+// told by client, and only where it is kept.
 func (s *Service) folded(r Request) Request {
-	r.blind = s.Blind
-	if r.blind || r.Client == "" || len(s.Salt) == 0 {
-		r.Client = ""
-		return r
+	r.blind, r.salt = s.Blind, s.Salt
+	return r
+}
+
+// client is the caller's address, folded: equal ones stay equal, and who reads
+// them learns no more. Most duplicates keep none, so it is folded when asked for.
+func (r *Request) client() string {
+	if r.Client == "" || len(r.salt) == 0 {
+		return ""
 	}
 	host, _, err := net.SplitHostPort(r.Client)
 	if err != nil {
 		host = r.Client
 	}
-	mac := hmac.New(sha256.New, s.Salt)
+	mac := hmac.New(sha256.New, r.salt)
 	mac.Write([]byte(host))
-	r.Client = hex.EncodeToString(mac.Sum(nil)[:6])
-	return r
+	return hex.EncodeToString(mac.Sum(nil)[:6])
 }

@@ -34,7 +34,7 @@ func TestCountedOnce(t *testing.T) {
 INSERT INTO onefold.tasks (id, tenant, kind, key, dedupe, provider, fingerprint, fingerprint_version, input_hash, deadline_after, deadline, input, config_hash)
 VALUES ($1, 'a', 'k', 'x', 'key', 'p', sha256(''), 1, sha256(''), '1 h', now(), '1', 'h')`, id)
 	exec(`ALTER TABLE onefold.duplicate_spans RENAME TO away`)
-	c := &counter{db: pool, log: slog.New(slog.DiscardHandler), counts: map[task.ID]*store.Tally{}}
+	c := &counter{db: pool, log: slog.New(slog.DiscardHandler), counts: map[task.ID]*store.Tally{}, kept: map[task.ID][2]int8{}}
 	c.add(id, whatFolded, &Request{})
 	c.add(id, whatFolded, &Request{})
 	c.flush()
@@ -46,5 +46,15 @@ VALUES ($1, 'a', 'k', 'x', 'key', 'p', sha256(''), 1, sha256(''), '1 h', now(), 
 	c.flush()
 	if n := count(); n != 4 {
 		t.Errorf("got %d counted and kept, want 2 and 2", n)
+	}
+	for range 100 {
+		c.add(id, whatFolded, &Request{})
+	}
+	if len(c.firsts) != store.FirstSubmits-2 {
+		t.Errorf("%d more are offered to be kept, want those that are missing of %d", len(c.firsts), store.FirstSubmits)
+	}
+	c.flush()
+	if n := count(); n != 102+store.FirstSubmits {
+		t.Errorf("got %d counted and kept, want 102 and %d", n, store.FirstSubmits)
 	}
 }

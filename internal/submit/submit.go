@@ -96,6 +96,7 @@ type Request struct {
 	Client    string
 	UserAgent string
 	blind     bool
+	salt      []byte
 
 	// Of a batch's line: the id its task gets, the batch, and the time by which
 	// it must be done whatever else is asked for.
@@ -226,7 +227,7 @@ func row(r Request, p *submission.Parsed, kind *config.Kind, sums canon.Sums) *s
 		OccurredAt: p.OccurredAt, RunAt: p.RunAt, Deadline: p.Deadline, DeadlineAfter: kind.Deadline,
 		Metadata: p.Metadata, Effects: p.Effects, Input: p.Input,
 		Fingerprint: sums.Fingerprint, FingerprintV: canon.FingerprintVersion, InputHash: sums.Input,
-		Origin: r.origin(),
+		Origin: r.origin,
 	}
 	if r.ID != nil {
 		n.ID = *r.ID
