@@ -26,13 +26,13 @@ type bundle struct {
 	http *http.Client
 }
 
-func setup(t *testing.T, o *proc.Opts) *bundle {
+func setup(t *testing.T, o *proc.Opts, worker ...string) *bundle {
 	t.Helper()
 	w := proc.New(t, o)
 	b := &bundle{World: w, t: t, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}}
 	t.Cleanup(b.http.CloseIdleConnections)
 	b.api = w.API(t, "--admin-addr", "127.0.0.1:0")
-	b.work = w.Worker(t, "--admin-addr", "127.0.0.1:0")
+	b.work = w.Worker(t, append([]string{"--admin-addr", "127.0.0.1:0"}, worker...)...)
 	return b
 }
 
