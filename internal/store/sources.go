@@ -48,3 +48,14 @@ WHERE hour >= date_trunc('hour', $1::timestamptz, 'UTC') GROUP BY source, secret
 	}
 	return out, rows.Err()
 }
+
+// ForgetSecretUses deletes counts of hours that many days back.
+func ForgetSecretUses(ctx context.Context, db DBTX, days int) error {
+	_, err := db.Exec(ctx, `
+DELETE FROM onefold.source_secrets
+WHERE hour < now() - make_interval(days => $1)`, days)
+	if err != nil {
+		return fmt.Errorf("forget uses of source secrets: %w", err)
+	}
+	return nil
+}

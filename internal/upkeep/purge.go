@@ -22,6 +22,8 @@ const (
 	purgePause = 20 * time.Millisecond
 	// spanDays is how far back the longest spans of duplicates are kept.
 	spanDays = 90
+	// secretDays is how far back is kept how often a source's secrets verified: what judges a rotation looks at a day.
+	secretDays = 90
 	// rarely is how many rounds pass between two looks at what grows slowly.
 	rarely = 30
 )
@@ -152,6 +154,9 @@ func (p *Purger) tombstones(ctx context.Context, tx pgx.Tx) (int, error) {
 
 func (p *Purger) rest(ctx context.Context, tx pgx.Tx) (int, error) {
 	if err := store.ForgetDuplicateSpans(ctx, tx, spanDays); err != nil {
+		return 0, err
+	}
+	if err := store.ForgetSecretUses(ctx, tx, secretDays); err != nil {
 		return 0, err
 	}
 	return 0, store.ForgetBudgets(ctx, tx, p.Kinds.Config().Retention.Tasks, p.Batch)

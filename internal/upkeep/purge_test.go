@@ -396,3 +396,18 @@ func TestSpanOfDuplicates(t *testing.T) {
 		}
 	}
 }
+
+// Counts of what secrets verified are kept for ninety days.
+func TestSecretUsesForgotten(t *testing.T) {
+	t.Parallel()
+	b := purgeSetup(t)
+	b.exec(`
+INSERT INTO onefold.source_secrets (source, secret, hour, count)
+SELECT 's', 'x', date_trunc('hour', now()) - make_interval(days => d), 1 FROM unnest(ARRAY[0, 1, 89, 91, 400]) AS d`)
+	if _, err := b.Round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(`SELECT count(*) FROM onefold.source_secrets`); n != 3 {
+		t.Errorf("%d hours are left, want 3", n)
+	}
+}
