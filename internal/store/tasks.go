@@ -148,7 +148,10 @@ func Payloads(ctx context.Context, db DBTX, ids []task.ID) (map[task.ID][2][]byt
 type Slot struct{ Tenant, Kind, Key, Slot string }
 
 // TasksBySlot reads the tasks that hold slots, with their results. It is the
-// fast path of submit and the read of its losers.
+// fast path of submit and the read of its losers. It is planned anew each time:
+// a plan that was made while the table was small, and is kept by the connection
+// until somebody analyses the table, goes by the tenant alone, and reads all its
+// tasks for each slot.
 func TasksBySlot(ctx context.Context, db DBTX, slots []Slot) (map[Slot]*task.Row, error) {
 	n := len(slots)
 	tenants, kinds, keys, names := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
@@ -158,7 +161,7 @@ func TasksBySlot(ctx context.Context, db DBTX, slots []Slot) (map[Slot]*task.Row
 	rows, err := db.Query(ctx, `
 SELECT `+taskColumns+resultColumns+`
 FROM (SELECT DISTINCT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS u (tenant, kind, key, slot)) AS q
-JOIN onefold.tasks AS t USING (tenant, kind, key, slot)`, tenants, kinds, keys, names)
+JOIN onefold.tasks AS t USING (tenant, kind, key, slot)`, pgx.QueryExecModeExec, tenants, kinds, keys, names)
 	if err != nil {
 		return nil, fmt.Errorf("read tasks by key: %w", err)
 	}
