@@ -59,6 +59,7 @@ var rules = []rule{
 	{"internal/group", []string{"internal/store"}, "groups calls of any kind; knows no statement"},
 	{"internal/egress", nil, "which addresses may be dialled, for all that dial out"},
 	{"internal/fair", []string{"internal/store"}, "places in the queue: arithmetic, and how far each process got"},
+	{"internal/quota", []string{"internal/store"}, "what a tenant may have: counts and settings, before there is any task"},
 	{"internal/config", []string{"internal/egress"}, "read before anything else runs"},
 	{"internal/kinds", []string{"internal/store", "internal/config"}, "which configuration a task runs under: stored by hash"},
 	{"internal/seal", nil, "secrets at rest: bytes in, bytes out"},
@@ -73,7 +74,7 @@ var rules = []rule{
 	{"internal/outbox/*", []string{"internal/outbox", "internal/outbox/wire", "internal/egress"}, "an effect kind gets a request and returns a response or a classed error; never a row or a transaction"},
 	{"internal/provider", nil, "the contract and the failure table: no storage"},
 	{"internal/provider/*", []string{"internal/provider", "internal/provider/wire", "internal/provider/delta", "internal/provider/dialect", "internal/egress"}, "a provider gets a request and returns a response or a classed error; never a row or a transaction"},
-	{"internal/submit", []string{"internal/store", "internal/fair", "internal/gate", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox"}, "what a caller may ask needs no provider and no worker"},
+	{"internal/submit", []string{"internal/store", "internal/fair", "internal/quota", "internal/gate", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox"}, "what a caller may ask needs no provider and no worker"},
 	{"internal/review", []string{"internal/store", "internal/job", "internal/submit", "internal/outbox"}, "what a person decides is one act on one row, through what moves that row anyway"},
 	{"internal/worker", []string{"internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/provider", "internal/gate"}, "an attempt never submits"},
 	{"internal/upkeep", []string{"internal/store", "internal/fair", "internal/job", "internal/group", "internal/config", "internal/kinds", "internal/outbox", "internal/gate"}, "sweeps judge by rows alone, not by what a worker remembers"},
@@ -81,7 +82,7 @@ var rules = []rule{
 	{"internal/audit", []string{"internal/store", "internal/config"}, "looks at rows and changes nothing"},
 	{"internal/diagnose", nil, "judges what is on the wire; reads nothing itself"},
 	{"internal/wait", []string{"internal/store"}, "waiting only reads"},
-	{"internal/batch", []string{"internal/submit", "internal/batchfile", "internal/store", "internal/job", "internal/group", "internal/config", "internal/kinds"}, "a batch is many submits"},
+	{"internal/batch", []string{"internal/submit", "internal/batchfile", "internal/store", "internal/quota", "internal/job", "internal/group", "internal/config", "internal/kinds"}, "a batch is many submits"},
 	{"internal/ingest", []string{"internal/submit", "internal/store", "internal/group", "internal/config", "internal/kinds", "internal/seal"}, "a webhook becomes a submit"},
 
 	// What people and programs talk to.
@@ -130,6 +131,7 @@ var mayBegin = map[string]string{
 	"internal/auth":        "a key and its audit entry",
 	"internal/gate":        "an operator's hold or release and its audit entry; a process's share of what is bounded",
 	"internal/destination": "a stored destination, its sealed secrets and the audit entry",
+	"internal/quota":       "the counts of all tenants, made by one process at a time",
 	"internal/group":       "the flush that many callers share",
 	"internal/pg":          "development clusters",
 	"migrations":           "schema changes under one lock",

@@ -35,6 +35,8 @@ type BulkItem struct {
 	Status int    `json:"status"`
 	Task   *Task  `json:"task,omitempty"`
 	Error  *Error `json:"error,omitempty"`
+	// RetryAfter is, in seconds, after what time to send a refused one again; 0 where no time was named.
+	RetryAfter int `json:"retry_after,omitempty"`
 }
 
 // Append adds b to dst as JSON, with the task's result exactly as it is.

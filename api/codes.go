@@ -47,6 +47,7 @@ const (
 	CodeSuperseded       Code = "superseded"
 	CodeNotFinished      Code = "not_finished"
 	CodeRateLimited      Code = "rate_limited"
+	CodeOverQuota        Code = "over_quota"
 	CodeHeld             Code = "held"
 	CodeUnavailable      Code = "unavailable"
 	CodeInternal         Code = "internal"
@@ -126,7 +127,8 @@ var Codes = map[Code]CodeRow{
 	CodeConflict:         {409, ErrConflict, "The task is not in a state, or no longer at the epoch, that this act needs.", "Read the task again and decide anew."},
 	CodeSuperseded:       {409, ErrConflict, "Another unfinished task holds the same key.", "Work with that task, or wait until it has finished."},
 	CodeNotFinished:      {409, ErrConflict, "The task has no result yet.", "Poll until it is final; ?wait=30s holds the answer."},
-	CodeRateLimited:      {429, ErrRateLimited, "The tenant is over its quota. Nothing was stored.", retryLater},
+	CodeRateLimited:      {429, ErrRateLimited, "Requests come faster than this source may send them. Nothing was stored.", retryLater},
+	CodeOverQuota:        {429, ErrRateLimited, "The tenant is over one of its quotas, which quota names. Nothing was stored; a duplicate would have been answered.", retryLater},
 	CodeHeld:             {503, ErrUnavailable, "An operator holds new submits of this kind or tenant. Nothing was stored.", retryLater},
 	CodeUnavailable:      {503, ErrUnavailable, "The database cannot be reached or is overloaded. Whether this request was stored will show when it is sent again.", retryLater},
 	CodeInternal:         {500, ErrInternal, "Something went wrong that is not the caller's fault.", "Report the request_id; sending the same request again with the same key is safe."},

@@ -26,6 +26,7 @@ type Error struct {
 	TaskID     string        `json:"task_id,omitempty"`    // the task concerned, where the caller may know it
 	RequestID  string        `json:"request_id,omitempty"` // to be quoted when asking for help
 	Tombstone  *Tombstone    `json:"tombstone,omitempty"`  // with expired: what is still known of the task
+	Quota      Quota         `json:"quota,omitempty"`      // with over_quota: which one
 	RetryAfter time.Duration `json:"-"`
 	// Task is set by the client where a task came with the error (Wait).
 	Task *Task `json:"-"`

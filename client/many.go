@@ -161,7 +161,7 @@ func (c *Client) bulk(ctx context.Context, r *request, n int) ([]api.BulkItem, e
 func judge(r *request, got api.BulkItem, item api.Keyed) Submitted {
 	switch {
 	case got.Error != nil:
-		got.Error.Status = got.Status
+		got.Error.Status, got.Error.RetryAfter = got.Status, time.Duration(got.RetryAfter)*time.Second
 		return Submitted{Err: &callError{op: opSubmit, err: got.Error}}
 	case got.Task == nil || got.Task.ID == "" || got.Task.State == "":
 		return Submitted{Err: notOurs(r, &answer{status: got.Status}, errors.New("an item has neither task nor error"))}

@@ -20,6 +20,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/ingest"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/outbox"
+	"github.com/onefold-dev/onefold/internal/quota"
 	"github.com/onefold-dev/onefold/internal/review"
 	"github.com/onefold-dev/onefold/internal/server"
 	"github.com/onefold-dev/onefold/internal/store"
@@ -56,6 +57,10 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	if err != nil {
 		return err
 	}
+	quotas, err := quota.New(ctx, quota.Opts{DB: app.Pool, Log: app.Log})
+	if err != nil {
+		return err
+	}
 	effects := outbox.New(outbox.Opts{Config: app.Kinds.Config(), Fair: places, Destinations: doors})
 	salt, err := store.Salt(ctx, app.Pool)
 	if err != nil {
@@ -63,12 +68,12 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 	}
 	submits := submit.New(submit.Config{
 		Fair: places, Salt: salt,
-		Pool: app.Pool, Kinds: app.Kinds, Outbox: effects, Notifier: notifier, Log: app.Log, Gates: gates, Traces: app.Traces,
+		Pool: app.Pool, Kinds: app.Kinds, Outbox: effects, Notifier: notifier, Log: app.Log, Gates: gates, Quotas: quotas, Traces: app.Traces,
 	})
 	defer submits.Close()
 	webhooks := ingest.New(ingest.Config{Sources: app.Kinds.Config().Sources, Submit: submits, DB: app.Pool, Log: app.Log})
 	defer webhooks.Close()
-	batches := batch.New(batch.Config{Pool: app.Pool, Kinds: app.Kinds, Submit: submits, Notifier: notifier, Log: app.Log})
+	batches := batch.New(batch.Config{Pool: app.Pool, Kinds: app.Kinds, Submit: submits, Notifier: notifier, Log: app.Log, Quotas: quotas})
 	reviews := review.New(review.Config{Pool: app.Pool, Submit: submits, Outbox: effects, Notifier: notifier, Log: app.Log})
 	waiter := wait.New(wait.Config{Pool: app.Pool, Connect: app.Direct, Log: app.Log})
 	s, err := server.New(server.Config{
@@ -106,6 +111,10 @@ func Run(ctx context.Context, app *boot.App, listening func(addr string)) error 
 		}},
 		boot.Part{Name: "places", Run: func(ctx context.Context) error {
 			places.Run(ctx)
+			return nil
+		}},
+		boot.Part{Name: "quotas", Run: func(ctx context.Context) error {
+			quotas.Run(ctx)
 			return nil
 		}},
 		boot.Part{Name: "batches", Run: batches.Run},

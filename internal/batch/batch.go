@@ -11,18 +11,20 @@ import (
 	"github.com/onefold-dev/onefold/api"
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/kinds"
+	"github.com/onefold-dev/onefold/internal/quota"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submit"
 	"github.com/onefold-dev/onefold/internal/task"
 )
 
-// Config is what a Service works with; all fields but Opts are required.
+// Config is what a Service works with; all fields but Quotas and Opts are required.
 type Config struct {
 	Pool     *pgxpool.Pool
 	Kinds    *kinds.Book
 	Submit   *submit.Service
 	Notifier *job.Notifier
 	Log      *slog.Logger
+	Quotas   *quota.Book // within which lines are handed over; nil: as fast as they are served
 	Opts     Opts
 }
 

@@ -26,7 +26,13 @@ func (s *Service) release(ctx context.Context, tx pgx.Tx, b *store.Batch) (queue
 	if err != nil || waiting >= s.Opts.Backlog {
 		return nil, err
 	}
-	lines, err := store.NextLines(ctx, tx, b, min(s.Opts.Backlog-waiting, s.Opts.Chunk), releaseBytes)
+	let, err := s.Quotas.Room(ctx, b.Tenant, min(s.Opts.Backlog-waiting, s.Opts.Chunk))
+	if err != nil || let.N == 0 {
+		return nil, err // its tenant is over a quota: the lines wait
+	}
+	r := &releasing{s: s, tx: tx, b: b, form: batchfile.Form{Name: b.Form, BatchKey: b.Key, Kind: b.Kind}}
+	defer func() { let.Settle(r.created) }()
+	lines, err := store.NextLines(ctx, tx, b, let.N, releaseBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +40,6 @@ func (s *Service) release(ctx context.Context, tx pgx.Tx, b *store.Batch) (queue
 		b.Released = b.LastLine
 		return nil, nil
 	}
-	r := &releasing{s: s, tx: tx, b: b, form: batchfile.Form{Name: b.Form, BatchKey: b.Key, Kind: b.Kind}}
 	for _, l := range lines {
 		if _, ok := s.Kinds.Newest(l.Kind); !ok {
 			// Its configuration is younger or older than this process's: another
@@ -76,6 +81,7 @@ type releasing struct {
 	done     []int32
 	changed  []store.Line
 	queues   []string
+	created  int // tasks that were not there
 }
 
 // sort decides what a line asks for.
@@ -108,6 +114,9 @@ func (r *releasing) submit(ctx context.Context) error {
 	r.queues = queues
 	for i, o := range out {
 		l := r.fresh[i]
+		if o.Created {
+			r.created++
+		}
 		var told *api.Error
 		switch {
 		case errors.As(o.Err, &told):
@@ -164,6 +173,7 @@ func (r *releasing) rerun(ctx context.Context) error {
 				return err
 			}
 			r.queues = append(r.queues, queue)
+			r.created++ // it waits again
 			if row.BatchID != nil && *row.BatchID == r.b.ID {
 				ids = append(ids, row.ID)
 			}

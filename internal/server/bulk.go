@@ -61,7 +61,11 @@ func (s *Server) bulkItem(x *exchange, o submit.Outcome, counts map[string]int) 
 		counts["refused"]++
 		e := *s.caller(x, o.Err)
 		e.RequestID = x.id
-		return api.BulkItem{Status: e.Status, Error: &e}
+		item := api.BulkItem{Status: e.Status, Error: &e}
+		if e.RetryAfter > 0 {
+			item.RetryAfter = wholeSeconds(e.RetryAfter)
+		}
+		return item
 	}
 	t := wire(o.Row)
 	created := o.Created

@@ -36,6 +36,7 @@ type problem struct {
 	Line      int            `json:"line,omitempty" doc:"The line of a batch's file at fault."`
 	FirstLine int            `json:"first_line,omitempty" doc:"With duplicate_custom_id: the line that has the id, too."`
 	Mismatch  *[]string      `json:"mismatch,omitempty" doc:"With key_reused: the fields that differ from the first payload; null when that is not kept any more."`
+	Quota     api.Quota      `json:"quota,omitempty" enum:"requests_per_second,queued" doc:"With over_quota: which quota of the tenant."`
 	TaskID    string         `json:"task_id,omitempty" doc:"The task concerned."`
 	RequestID string         `json:"request_id" doc:"To be quoted when asking for help."`
 	Tombstone *api.Tombstone `json:"tombstone,omitempty" doc:"With expired: what is still known of the task."`
@@ -84,7 +85,7 @@ func (s *Server) problem(x *exchange, err error) (*problem, time.Duration) {
 	e := s.caller(x, err)
 	p := &problem{
 		Title: http.StatusText(e.Status), Status: e.Status, Code: string(e.Code), Detail: e.Message, Fix: e.Fix, Field: e.Field,
-		Line: e.Line, FirstLine: e.FirstLine, TaskID: e.TaskID, RequestID: x.id, Tombstone: e.Tombstone,
+		Line: e.Line, FirstLine: e.FirstLine, Quota: e.Quota, TaskID: e.TaskID, RequestID: x.id, Tombstone: e.Tombstone,
 	}
 	if e.Mismatch != nil || e.Code == api.CodeKeyReused {
 		p.Mismatch = &e.Mismatch
@@ -130,9 +131,9 @@ func away(err error) bool {
 }
 
 // seconds writes a Retry-After: whole seconds, rounded up, at least one.
-func seconds(d time.Duration) string {
-	return strconv.FormatInt(max(int64(math.Ceil(d.Seconds())), 1), 10)
-}
+func seconds(d time.Duration) string { return strconv.Itoa(wholeSeconds(d)) }
+
+func wholeSeconds(d time.Duration) int { return max(int(math.Ceil(d.Seconds())), 1) }
 
 // The methods that make a problem an error of huma's.
 func (p *problem) Error() string  { return p.Code + ": " + p.Detail }

@@ -16,21 +16,25 @@ const AnyTenant = "*"
 type Tenant struct {
 	ID        string
 	Weight    *int // nil: as for AnyTenant, and where that has none, the usual one
+	Bounds    Bounds
+	Queued    *int64 // as counted last; nil where nobody counts
 	UpdatedAt *time.Time
 }
 
 // Tenants reads all tenants that have an API key or a setting.
 func Tenants(ctx context.Context, db DBTX) ([]Tenant, error) {
 	rows, err := db.Query(ctx, `
-SELECT coalesce(t.id, s.tenant), s.weight, s.updated_at
+SELECT coalesce(t.id, s.tenant), s.weight, s.updated_at, s.requests_per_second::float8, s.queued::float8, c.queued
 FROM onefold.tenants AS t
 FULL JOIN onefold.tenant_settings AS s ON s.tenant = t.id
+LEFT JOIN onefold.tenant_counts AS c ON c.tenant = coalesce(t.id, s.tenant) AND c.tenant <> '*'
 ORDER BY 1`)
 	if err != nil {
 		return nil, fmt.Errorf("list tenants: %w", err)
 	}
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Tenant, err error) {
-		err = row.Scan(&t.ID, &t.Weight, &t.UpdatedAt)
+		err = row.Scan(&t.ID, &t.Weight, &t.UpdatedAt, &t.Bounds.Requests, &t.Bounds.Queued, &t.Queued)
+		t.Bounds.Tenant = t.ID
 		return t, err
 	})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 type landed struct {
 	row     *task.Row
 	created bool
-	refused error // an operator stopped new tasks of its sort; nothing was stored
+	refused error // an operator stopped new tasks of its sort, or its tenant is over a quota; nothing was stored
 }
 
 // How often a flush looks again when the row that took a slot vanished before
@@ -65,8 +65,11 @@ func (s *Service) insert(ctx context.Context, news []*store.New) ([]landed, erro
 		}
 		out[i] = landed{row: row}
 	}
-	if len(open) == 0 {
-		return out, nil
+	let := tickets{}
+	defer func() { let.settle(news, out) }()
+	open, err = letIn(news, open, let.ask(ctx, s.Quotas), func(i int, why error) { out[i] = landed{refused: why} })
+	if err != nil || len(open) == 0 {
+		return out, err
 	}
 	return out, s.insertOpen(ctx, news, open, expired, out)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/config"
 	"github.com/onefold-dev/onefold/internal/fair"
 	"github.com/onefold-dev/onefold/internal/gate"
+	"github.com/onefold-dev/onefold/internal/quota"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/task"
@@ -29,11 +30,14 @@ type Rules struct {
 	// Fair gives new tasks and new runs their places; nil: they are read from the
 	// database, and given out inside the transaction.
 	Fair *fair.Clock
+	// Admitted: whoever submits has asked for room within the tenant's quotas.
+	// Otherwise they are read from the database.
+	Admitted bool
 }
 
 // Rules are those of this process's configuration.
 func (s *Service) Rules() Rules {
-	return Rules{Newest: s.Kinds.Newest, Effects: s.Outbox.CheckSubmitted, Fair: s.Fair}
+	return Rules{Newest: s.Kinds.Newest, Effects: s.Outbox.CheckSubmitted, Fair: s.Fair, Admitted: true}
 }
 
 // MaySend says whether effects that a tenant names itself may go to a destination.
@@ -166,6 +170,12 @@ func (b *inTx) look(ctx context.Context, got map[int]landed) (open []int, err er
 		}
 		open = append(open, i)
 	}
+	if !b.rules.Admitted {
+		ask := func(tenant string, n int) (int, *api.Error, error) { return quota.InTx(ctx, b.tx, tenant, n) }
+		if open, err = letIn(b.news, open, ask, func(i int, why error) { b.out[b.at[i]].Err = why }); err != nil {
+			return nil, err
+		}
+	}
 	return open, store.RetireExpired(ctx, b.tx, expired)
 }
 
@@ -215,8 +225,14 @@ func (b *inTx) judge(ctx context.Context, got map[int]landed) (queues []string, 
 			}
 			continue
 		case reopens(b.kinds[i], l.row) && !keepsFailed(b.holds, l.row) && again[l.row.ID] == nil:
-			again[l.row.ID] = b.kinds[i]
-			ids = append(ids, l.row.ID)
+			may, err := b.mayReopen(ctx, l.row)
+			if err != nil {
+				return nil, err
+			}
+			if may {
+				again[l.row.ID] = b.kinds[i]
+				ids = append(ids, l.row.ID)
+			}
 		}
 		out.Answer = Answer{Row: l.row}
 	}
@@ -225,6 +241,16 @@ func (b *inTx) judge(ctx context.Context, got map[int]landed) (queues []string, 
 	}
 	more, err := b.reopen(ctx, ids, again)
 	return append(queues, more...), err
+}
+
+// mayReopen says whether a failed task may run again, as far as the quotas of
+// its tenant go.
+func (b *inTx) mayReopen(ctx context.Context, r *task.Row) (bool, error) {
+	if b.rules.Admitted {
+		return true, nil
+	}
+	let, _, err := quota.InTx(ctx, b.tx, r.Tenant, 1)
+	return let > 0, err
 }
 
 // reopen runs failed tasks again, each under the newest configuration of its

@@ -23,13 +23,14 @@ import (
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/kinds"
 	"github.com/onefold-dev/onefold/internal/outbox"
+	"github.com/onefold-dev/onefold/internal/quota"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submission"
 	"github.com/onefold-dev/onefold/internal/task"
 	"github.com/onefold-dev/onefold/internal/tracing"
 )
 
-// Config is what a Service works with; all fields but Gates, Salt and Traces are required.
+// Config is what a Service works with; all fields but Gates, Fair, Quotas, Salt and Traces are required.
 type Config struct {
 	Pool     *pgxpool.Pool
 	Kinds    *kinds.Book
@@ -38,6 +39,7 @@ type Config struct {
 	Log      *slog.Logger
 	Gates    *gate.Board // what operators stop; nil: nothing
 	Fair     *fair.Clock // gives tasks their places; nil: the order of submits
+	Quotas   *quota.Book // what tenants may have; nil: all they like
 	Salt     []byte      // folds callers' addresses; none: they are not kept
 	// Blind leaves out what is kept and counted of submits only for people to see:
 	// for measuring what it costs.
@@ -153,7 +155,14 @@ func (s *Service) answer(ctx context.Context, r Request, n *store.New, kind *con
 		s.dups.add(got.row.ID, whatRefused, &r)
 		return Answer{}, s.failed(mismatch(ctx, s.Pool, got.row, n))
 	}
-	if reopens(kind, got.row) && !keepsFailed(s.Gates, got.row) {
+	again := reopens(kind, got.row) && !keepsFailed(s.Gates, got.row)
+	if again {
+		var err error
+		if again, err = s.mayReopen(ctx, got.row); err != nil {
+			return Answer{}, s.failed(err)
+		}
+	}
+	if again {
 		row, reopened, err := s.reopen(ctx, got.row, kind)
 		what := whatFolded
 		if reopened {

@@ -25,6 +25,7 @@ import (
 	"github.com/onefold-dev/onefold/internal/job"
 	"github.com/onefold-dev/onefold/internal/outbox"
 	"github.com/onefold-dev/onefold/internal/provider"
+	"github.com/onefold-dev/onefold/internal/quota"
 	"github.com/onefold-dev/onefold/internal/store"
 	"github.com/onefold-dev/onefold/internal/submit"
 	"github.com/onefold-dev/onefold/internal/task"
@@ -62,6 +63,7 @@ type Worker struct {
 	lease     *worker.Lease
 	gates     *gate.Board
 	places    *fair.Clock
+	quotas    *quota.Book
 	doors     *destination.Book
 	outbox    *outbox.Outbox
 	upkeep    *upkeep.Upkeep
@@ -119,6 +121,9 @@ func (w *Worker) build(ctx context.Context) error {
 	if w.places, err = fair.New(ctx, fair.Opts{DB: w.app.Pool, Log: w.app.Log}); err != nil {
 		return err
 	}
+	if w.quotas, err = quota.New(ctx, quota.Opts{DB: w.app.Pool, Log: w.app.Log}); err != nil {
+		return err
+	}
 	w.outbox = outbox.New(outbox.Opts{
 		Fair: w.places, Gates: w.gates, Destinations: w.doors,
 		Config: cfg, Pool: w.app.Pool, Log: w.app.Log, Notify: w.notifier, Senders: newSenders(),
@@ -133,7 +138,7 @@ func (w *Worker) build(ctx context.Context) error {
 	})
 	// Batches go on while no API process is there.
 	w.submits = submit.New(submit.Config{Pool: w.app.Pool, Kinds: w.app.Kinds, Outbox: w.outbox, Notifier: w.notifier, Log: w.app.Log, Fair: w.places})
-	w.batches = batch.New(batch.Config{Pool: w.app.Pool, Kinds: w.app.Kinds, Submit: w.submits, Notifier: w.notifier, Log: w.app.Log})
+	w.batches = batch.New(batch.Config{Pool: w.app.Pool, Kinds: w.app.Kinds, Submit: w.submits, Notifier: w.notifier, Log: w.app.Log, Quotas: w.quotas})
 	made := worker.New(worker.Config{
 		Pool: w.app.Pool, EffectsDB: w.effectsDB, Kinds: w.app.Kinds, Providers: providers, Outbox: w.outbox,
 		Notifier: w.notifier, Lease: w.lease, Gates: w.gates, Log: w.app.Log, Retries: retries, Reap: w.upkeep.Reap, Traces: w.app.Traces,
@@ -222,6 +227,7 @@ func (w *Worker) run(ctx context.Context) error {
 		defer close(shut)
 		var all sync.WaitGroup
 		all.Go(func() { w.places.Run(watching) })
+		all.Go(func() { w.quotas.Run(watching) })
 		all.Go(func() { w.gates.Run(watching) })
 		all.Go(func() { w.outbox.Tend(watching) })
 		all.Wait()
