@@ -51,29 +51,28 @@ func (s *Service) Effect(ctx context.Context, a submit.Act, action api.ReviewAct
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), actWithin)
 	defer cancel()
-	for try := 0; ; try++ {
-		woken, err := s.actOnce(ctx, a, action, to)
-		if store.Retryable(err) && try < 5 {
-			continue
-		}
-		if err == nil {
-			err = failpoint.Hit(failpoint.EffectActAfterCommit)
-		}
-		if err != nil {
-			return nil, s.failed(err)
-		}
-		if woken {
-			s.Notifier.Queues(job.EffectQueue)
-		}
-		e, err := store.EffectByID(ctx, s.Pool, a.Tenant, a.ID)
-		if err != nil {
-			return nil, s.failed(err)
-		}
-		if e == nil {
-			return nil, notFound()
-		}
-		return e, nil
+	var woken bool
+	err := submit.Again(ctx, func() (err error) {
+		woken, err = s.actOnce(ctx, a, action, to)
+		return err
+	})
+	if err == nil {
+		err = failpoint.Hit(failpoint.EffectActAfterCommit)
 	}
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	if woken {
+		s.Notifier.Queues(job.EffectQueue)
+	}
+	e, err := store.EffectByID(ctx, s.Pool, a.Tenant, a.ID)
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	if e == nil {
+		return nil, notFound()
+	}
+	return e, nil
 }
 
 func (s *Service) actOnce(ctx context.Context, a submit.Act, action api.ReviewAction, to api.EffectState) (woken bool, err error) {

@@ -338,31 +338,31 @@ func (s *Service) act(ctx context.Context, a Act, point failpoint.Point,
 ) (*task.Row, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
 	defer cancel()
-	for try := 0; ; try++ {
-		queues, settled, err := s.actOnce(ctx, a, point, f)
-		if store.Retryable(err) && try < 5 {
-			continue
-		}
-		if err != nil {
-			return nil, s.failed(err)
-		}
-		if err := failpoint.Hit(failpoint.ActAfterCommit); err != nil {
-			return nil, s.failed(err)
-		}
-		s.Notifier.Queues(queues...)
-		if settled != nil {
-			outbox.CountSettled(settled.Kind, settled.State)
-		}
-		s.Notifier.Settled(a.ID) // a hint too many costs one look
-		row, err := store.Task(ctx, s.Pool, a.Tenant, a.ID)
-		if err != nil {
-			return nil, s.failed(err)
-		}
-		if row == nil {
-			return nil, notFound()
-		}
-		return row, nil
+	var queues []string
+	var settled *task.Row
+	err := Again(ctx, func() (err error) {
+		queues, settled, err = s.actOnce(ctx, a, point, f)
+		return err
+	})
+	if err != nil {
+		return nil, s.failed(err)
 	}
+	if err := failpoint.Hit(failpoint.ActAfterCommit); err != nil {
+		return nil, s.failed(err)
+	}
+	s.Notifier.Queues(queues...)
+	if settled != nil {
+		outbox.CountSettled(settled.Kind, settled.State)
+	}
+	s.Notifier.Settled(a.ID) // a hint too many costs one look
+	row, err := store.Task(ctx, s.Pool, a.Tenant, a.ID)
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	if row == nil {
+		return nil, notFound()
+	}
+	return row, nil
 }
 
 func (s *Service) actOnce(ctx context.Context, a Act, point failpoint.Point,
