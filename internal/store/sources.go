@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // SecretUse names one secret of a source.
@@ -47,6 +49,26 @@ WHERE hour >= date_trunc('hour', $1::timestamptz, 'UTC') GROUP BY source, secret
 		out[use] = n
 	}
 	return out, rows.Err()
+}
+
+// FirstSecretUses reads since when each secret has verified deliveries, to the
+// hour, as far back as counts are kept.
+func FirstSecretUses(ctx context.Context, db DBTX) (map[SecretUse]time.Time, error) {
+	rows, err := db.Query(ctx, `SELECT source, secret, min(hour) FROM onefold.source_secrets GROUP BY source, secret`)
+	if err != nil {
+		return nil, fmt.Errorf("read first uses of source secrets: %w", err)
+	}
+	out := map[SecretUse]time.Time{}
+	var use SecretUse
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&use.Source, &use.Secret, &at}, func() error {
+		out[use] = at
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read first uses of source secrets: %w", err)
+	}
+	return out, nil
 }
 
 // ForgetSecretUses deletes counts of hours that many days back.

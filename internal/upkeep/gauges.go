@@ -27,6 +27,7 @@ var (
 	gateFails   = shown.Gauge("gate_consecutive_failures", "Failures in a row at a provider or destination.", "scope", "name")
 	gateBehind  = shown.Gauge("gate_waiting", "Tasks or effects that wait behind a gate that is not open.", "scope", "name")
 	workers     = shown.Gauge("workers", "Incarnations: alive, or lost within the last hour (the lease ran out, nobody signed off).", "state")
+	rotated     = shown.Gauge("rotation_age_seconds", "How long a source's newest secret has been there beside older ones: since it was valid, else since it first verified a delivery, else since this process began.", "source")
 	rotation    = shown.Gauge("rotation_coverage_ratio", "The part of a source's deliveries of the last 24 hours that its newest secret verified; 1 when the old one can go.", "source")
 	xminAge     = shown.Gauge("postgres_oldest_xmin_transactions", "Transactions since the oldest snapshot that keeps vacuum from its work.")
 	xminSeconds = shown.Gauge("postgres_oldest_transaction_seconds", "How long the oldest transaction has been open, as far as the role may see.")
@@ -158,30 +159,6 @@ func readGates(ctx context.Context, db store.DBTX) (out []prometheus.Metric, err
 func readWorkers(ctx context.Context, db store.DBTX) ([]prometheus.Metric, error) {
 	alive, lost, err := store.WorkerStates(ctx, db)
 	return []prometheus.Metric{workers.Is(float64(alive), "alive"), workers.Is(float64(lost), "lost")}, err
-}
-
-// readRotation says of each source with more than one secret how far its senders have come. The first secret in the
-// configuration is the newest.
-func (u *Upkeep) readRotation(ctx context.Context, db store.DBTX) (out []prometheus.Metric, err error) {
-	uses, err := store.SecretUses(ctx, db, time.Now().Add(-rotationOver))
-	if err != nil {
-		return nil, err
-	}
-	for name, src := range u.Kinds.Config().Sources {
-		if len(src.Secrets) < 2 {
-			continue
-		}
-		total, newest := int64(0), uses[store.SecretUse{Source: name, Secret: src.Secrets[0].Name}]
-		for use, n := range uses {
-			if use.Source == name {
-				total += n
-			}
-		}
-		if total > 0 {
-			out = append(out, rotation.Is(float64(newest)/float64(total), name))
-		}
-	}
-	return out, nil
 }
 
 func readPostgres(ctx context.Context, db store.DBTX) ([]prometheus.Metric, error) {

@@ -54,6 +54,7 @@ type Upkeep struct {
 	Config
 	conn    *pgx.Conn
 	process task.ID // names this Upkeep in elections
+	began   time.Time
 
 	mu    sync.Mutex // one round at a time in this process
 	since time.Duration
@@ -75,7 +76,7 @@ func New(c Config) *Upkeep {
 		start := time.Now()
 		c.Clock = func() time.Duration { return time.Since(start) }
 	}
-	return &Upkeep{Config: c, since: -1, process: task.NewToken()}
+	return &Upkeep{Config: c, since: -1, process: task.NewToken(), began: time.Now()}
 }
 
 // Run works rounds until ctx ends: one every quarter of a lease, at least every
